@@ -62,6 +62,7 @@ class Fleet:
 
     def __init__(self, places: Mapping[int, Place]) -> None:
         self.ranks = sorted(places)
+        self._positions = {rank: at for at, rank in enumerate(self.ranks)}
         names = [*AXES, NODE, LOCAL]
         columns = {name: [places[rank].get(name) for rank in self.ranks] for name in names}
         self._columns = {name: values for name, values in columns.items() if len(set(values)) > 1}
@@ -72,7 +73,7 @@ class Fleet:
 
     def place(self, rank: int) -> dict[str, int | str]:
         """A rank's place on the axes that tell ranks apart."""
-        at = self.ranks.index(rank)
+        at = self._positions[rank]
         return {name: value for name, values in self._columns.items() if (value := values[at]) is not None}
 
     def outlier(self, values: Array, *, of_host: bool = False) -> Group | None:

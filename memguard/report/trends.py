@@ -15,8 +15,8 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 _PARTS = 8
 """Stretches of equal length whose medians are compared; the first one is left out: it warms up."""
 _LEAST_BATCHES = 2 * _PARTS
-_RISING = 0.8
-"""Share of the steps from one stretch to the next that must rise where memory grows."""
+_NOTABLE, _FALLS = 0.05, 0.1
+"""Parts of the whole rise: what a stretch must rise to count, and what all falls together may come to."""
 
 
 @final
@@ -25,9 +25,9 @@ class Growth:
     """How a size rises over the training batches of a recording."""
 
     bytes: int = 0
-    """From the second stretch to the last one; 0 where it does not rise all along."""
+    """From the second stretch to the last one; 0 where it falls again, rises but once, or no longer does at the end."""
     per_step: float = 0.0
-    """The same for each optimizer step, or each batch without an optimizer."""
+    """The same for each optimizer step since it began, or for each batch without an optimizer."""
 
 
 @final
@@ -72,7 +72,7 @@ def trend_of(rows: Rows) -> Trend:
 
 
 def _growth(values: Array, clock: Array) -> Growth:
-    """How far the medians of equal stretches rise, where they rise all along."""
+    """How far the medians of equal stretches rise, where they go on rising to the end."""
     count = len(values) // _PARTS
     if len(values) < _LEAST_BATCHES:
         return Growth()
@@ -82,11 +82,13 @@ def _growth(values: Array, clock: Array) -> Growth:
     median = np.nanmedian if np.isnan(used).any() else np.median  # the former takes ten times as long
     medians = median(used, axis=1)[1:]
     times = np.median(clock[len(values) - count * _PARTS :].reshape(_PARTS, count), axis=1)[1:]
-    rises = np.diff(medians)
-    if (rises > 0).mean() < _RISING or not times[-1] > times[0]:
+    rises, rise = np.diff(medians), float(medians[-1] - medians[0])
+    grows = rises > _NOTABLE * rise
+    if rise <= 0 or not grows[-1] or grows.sum() < 2 or -rises[rises < 0].sum() > _FALLS * rise:
         return Growth()
-    rise = float(medians[-1] - medians[0])
-    return Growth(bytes=int(rise), per_step=rise / float(times[-1] - times[0])) if rise > 0 else Growth()
+    first = int(grows.argmax())
+    steps = float(times[-1] - times[first])
+    return Growth(bytes=int(rise), per_step=float(medians[-1] - medians[first]) / steps) if steps > 0 else Growth()
 
 
 def _sizes(rows: Rows, name: str) -> Array:

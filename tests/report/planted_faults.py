@@ -134,6 +134,12 @@ def leak_after_restart(rank: Rank, start: int) -> None:
     rank.finding("MG101", "retained-graph", "train.py", 52, "losses")
 
 
+def late_leak(rank: Rank, start: int) -> None:
+    """It begins to keep activations after half of the run."""
+    rank.add(np.maximum(rank.number - len(rank.number) // 2, 0) * 8 * MIB, *FLOOR)
+    rank.finding("MG301", "outputs-accumulate", "schedule.py", 97, "Stage.kept")
+
+
 FAULTS: dict[str, Fault] = {
     "first stage": Fault(lambda r: r.place["pp"] == 0, first_stage, {"pp": 0}, "train.py", 41),
     "last stage": Fault(lambda r: r.place["pp"] == 3, last_stage, {"pp": 3}, "schedule.py", 88),
@@ -144,6 +150,9 @@ FAULTS: dict[str, Fault] = {
         lambda r: r.place["pp"] == 1 and r.place["tp"] == 2, groups_buffers, {"pp": 1, "tp": 2}, "train.py", 41
     ),
     "a longer batch": Fault(lambda r: r.rank == 37, longer_batch, {"rank": 37}, "train.py", 41),
+    "a late leak": Fault(
+        lambda r: r.place["tp"] == 1 and r.place["pp"] == 2, late_leak, {"tp": 1, "pp": 2}, "schedule.py", 97
+    ),
     "a leak after restart": Fault(
         lambda r: r.rank == 42, leak_after_restart, {"rank": 42}, "train.py", 52, only_after_restart=True
     ),

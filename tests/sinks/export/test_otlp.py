@@ -1,5 +1,6 @@
 import logging
 import random
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -239,3 +240,46 @@ def test_a_missing_sdk_is_said_with_the_command_that_installs_it(monkeypatch: py
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install 'torch-memguard\[otel\]'"):
         Options.make(export="otlp")
+
+
+def test_a_training_without_a_collector_is_undisturbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses, random numbers and the recording are the same where nothing listens at the endpoint."""
+    receiver = Receiver()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint)
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "100")
+    receiver.kill()
+
+    def train(export: str | None) -> list[float]:
+        torch.manual_seed(0)
+        random.seed(0)
+        model = nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        told = []
+        options = {"logdir": tmp_path / str(export), "device": "cpu", "quiet": True, "export": export}
+        with memguard.watch(model, optimizer, **options) as guard:  # type: ignore[arg-type]
+            for _ in range(40):
+                loss = model(torch.randn(2, 4)).square().sum()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                told += [loss.item(), random.random()]
+        assert guard.recording is not None and len(Recording.open(guard.recording)) == 40
+        return told
+
+    assert train("otlp") == train(None)
+
+
+def test_a_collector_that_accepts_and_never_answers_holds_up_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timeout of OpenTelemetry's environment bounds it; the next try comes later."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+        sink, _ = make()
+        sink.records([batch(0)], RUN)
+        sink.finding(leak())
+        sink.deliver()
+        assert sink.failures == 1
+        sink.records([batch(1)], RUN)
+        sink.deliver()
+        assert sink.failures == 1, "not asked again at once"
+        sink.close()
