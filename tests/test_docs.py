@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import re
 import shlex
 import sys
@@ -178,9 +179,9 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 
 
 def test_every_block_of_code_is_in_a_language_that_is_checked() -> None:
-    """Python runs (`py`: is type-checked), commands parse, YAML and TOML load, differences are the rules' examples."""
+    """Python runs (`py`: is type-checked), commands parse, YAML, TOML and JSON load, differences are the rules' examples."""
     used = {language for page in PAGES for language, _ in _FENCE.findall(page.read_text())}
-    assert used <= {"", "sh", "python", "py", "yaml", "toml", "diff"}
+    assert used <= {"", "sh", "python", "py", "yaml", "toml", "json", "diff"}
     examples = (ROOT / "memguard" / "rules" / "examples.md").read_text()
     assert all(f"```diff\n{code}```" in examples for page in PAGES for code in blocks(page, "diff"))
 
@@ -201,10 +202,10 @@ def test_programs_that_would_need_a_service_are_of_the_right_types(tmp_path: Pat
 
 
 def test_configuration_on_the_pages_loads() -> None:
-    """Each block of YAML or TOML parses, and what it runs of memguard is a command."""
+    """Each block of YAML, TOML or JSON parses, and what it runs of memguard is a command."""
     import yaml
 
-    loads: dict[str, Any] = {"yaml": yaml.safe_load}
+    loads: dict[str, Any] = {"yaml": yaml.safe_load, "json": json.loads}
     if sys.version_info >= (3, 11):
         import tomllib
 
