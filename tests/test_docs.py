@@ -179,7 +179,7 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 
 
 def test_every_block_of_code_is_in_a_language_that_is_checked() -> None:
-    """Python runs (`py`: is type-checked), commands parse, YAML, TOML and JSON load, differences are the rules' examples."""
+    """Python runs (`py`: is type-checked), commands parse, data loads, differences are the rules' examples."""
     used = {language for page in PAGES for language, _ in _FENCE.findall(page.read_text())}
     assert used <= {"", "sh", "python", "py", "yaml", "toml", "json", "diff"}
     examples = (ROOT / "memguard" / "rules" / "examples.md").read_text()

@@ -43,8 +43,8 @@ class SlowLane:
 
     Args:
         read: The reader, `Backend.read_slow`.
-        errands: What else this thread does after each reading, such as sending metrics. Each paces itself, raises
-            nothing, and its time does not make the readings rarer.
+        errands: What else this thread does after each reading, such as sending metrics. Each paces itself, and its time
+            does not make the readings rarer; one that fails is logged once and dropped.
         period: Seconds between two readings.
         presses: Whether readings must stay as close as at first, given the newest one.
         wait: Waits some seconds and tells whether the lane was stopped meanwhile; tests bring their own.
@@ -62,7 +62,7 @@ class SlowLane:
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self._read, self._period, self._presses, self._clock = read, period, presses, clock
-        self._errands = errands
+        self._errands = list(errands)
         self._stopped = threading.Event()
         self._wait = wait if wait is not None else self._stopped.wait
         self._newest = SlowStats()
@@ -113,8 +113,14 @@ class SlowLane:
             first = began if first is None else first
             if began - first >= EARLY_SECONDS and not presses:
                 pause = max(pause, min(took / LATER_SHARE, FARTHEST_SECONDS))
-            for errand in self._errands:
-                errand()
+            for errand in tuple(self._errands):
+                try:
+                    errand()
+                except Exception:
+                    self._errands.remove(errand)
+                    logger.error(
+                        "memguard's slow lane dropped a part that failed.\n%s", traceback.format_exc().rstrip()
+                    )
 
 
 @final

@@ -183,6 +183,23 @@ def test_whoever_looks_after_threads_can_stop_it():
     assert not thread.is_alive() and not lane.running
 
 
+def test_an_errand_that_fails_is_dropped_and_the_readings_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    """Its failure is logged once; the others stay."""
+    gate, done, numbers = Gate(), [], iter(range(1, 100))
+
+    def fail() -> None:
+        raise LookupError("no such thing")
+
+    lane = SlowLane(lambda: SlowStats(open_files=next(numbers)), wait=gate, errands=[fail, lambda: done.append(1)])
+    lane.start()
+    gate.await_wait()
+    gate.open()
+    gate.await_wait()
+    assert (done, lane.newest().open_files) == ([1, 1], 2)
+    assert caplog.text.count("LookupError: no such thing") == 1
+    gate.end(lane)
+
+
 def test_errands_run_after_each_reading_and_do_not_make_readings_rarer():
     """An errand of many seconds is followed by the ordinary wait, and outlives a reader that failed."""
     gate, done = Gate(), []

@@ -15,6 +15,7 @@ from memguard.evidence import PROBES
 from memguard.evidence.dispatcher import ProbeDispatcher
 from memguard.guards.empty_cache import CacheGuard
 from memguard.guards.no_grad import NoGradGuard
+from memguard.integrations.fleet import Fleet
 from memguard.integrations.guard import Guard
 from memguard.integrations.loop.fast_path import FastPath
 from memguard.integrations.loop.inference import BatchInference
@@ -42,6 +43,7 @@ PARTS = (
         BatchInference,
         FastPath,
         Session,
+        Fleet,
         Overhead,
         Recorder,
         RecordMaker,

@@ -68,7 +68,7 @@ def test_what_is_no_module_is_refused() -> None:
 def test_a_misspelt_option_is_answered_with_all_that_are_taken() -> None:
     """Those that are no settings of the run stand among them."""
     for front_door in (memguard.wrap, memguard.watch):
-        with pytest.raises(TypeError, match=r"no option 'quite'; the options are logdir, .*loggers, writer, quiet$"):
+        with pytest.raises(TypeError, match=r"no option 'quite'; the options are logdir, .*export, writer, quiet$"):
             front_door(net(), quite=True)
 
 
