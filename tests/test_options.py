@@ -162,7 +162,9 @@ def test_a_misspelt_option_fails_the_type_check(tmp_path: Path) -> None:
         "memguard.wrap(model, validation='on')\n"
         "memguard.MemGuard(log_evry=3)\n"
     )
-    told, _, _ = mypy.run(["--follow-imports=silent", "--no-error-summary", "--cache-dir", str(tmp_path), str(program)])
+    told, _, _ = mypy.run(
+        ["--strict", "--follow-imports=silent", "--no-error-summary", "--cache-dir", str(tmp_path), str(program)]
+    )
     assert [line.split(":")[1] for line in told.splitlines() if ": error:" in line] == ["4", "5", "6"]
 
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from memguard.commands.output import tell
+from memguard.commands.output import tell, tell_data
 from memguard.commands.parsers import add_parser
 from memguard.errors import MemGuardError
 from memguard.records.stats import Stage
@@ -89,7 +89,7 @@ def run(given: argparse.Namespace) -> int:
             "reserved_peak_bytes": found.reserved_peak_bytes,
             "verdict": found.verdict,
         }
-        tell(json.dumps(data, indent=2))
+        tell_data(json.dumps(data, indent=2))
         return 1 if failures else 0
     peaks = f"{format_bytes(found.allocated_peak_bytes)} allocated, {format_bytes(found.reserved_peak_bytes)} reserved"
     tell(f"memguard check {given.target}: {'FAILED' if failures else 'passed'}. Peak: {peaks}; budget: {given.budget}.")

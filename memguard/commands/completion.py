@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from memguard.commands.output import tell
+from memguard.commands.output import tell_data
 from memguard.commands.parsers import add_parser
 from memguard.errors import MemGuardError
 
@@ -51,7 +51,7 @@ def run(given: argparse.Namespace) -> int:
             action.choices = codes
         elif kind.startswith("{"):
             action.choices = kind.strip("{}").split(",")
-    tell(shtab.complete(parser, given.shell))
+    tell_data(shtab.complete(parser, given.shell))
     return 0
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import memguard
-from memguard.commands.output import tell
+from memguard.commands.output import tell, tell_data
 from memguard.commands.parsers import add_parser
 from memguard.text.units import format_bytes
 
@@ -51,7 +51,7 @@ def run(given: argparse.Namespace) -> int:
             "measured": measured,
             "hints": [*_hints(versions)],
         }
-        tell(json.dumps(data, indent=2))
+        tell_data(json.dumps(data, indent=2))
         return 0
     tell(f"Python {platform.python_version()} on {platform.system()} {platform.release()}, {platform.machine()}")
     tell("Packages: " + ", ".join(f"{name} {version}" for name, version in versions.items()))

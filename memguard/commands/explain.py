@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     text = str(args.rule)
     act = find_act(text)
     told = [act] if act is not None else [explain(rule) for rule in find(ALL_RULES, text)]
-    tell("\n\n".join(_fold(each.text()) for each in told))
+    tell("\n\n".join(_fold(each.text()) for each in told), safe=True)
     return 0
 
 

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from memguard.commands.output import tell, writable
+from memguard.commands.output import tell, tell_data, writable
 from memguard.commands.parsers import add_parser
 from memguard.errors import MemGuardError
 
@@ -90,7 +90,7 @@ def run(given: argparse.Namespace) -> int:
         write_forecast_svg(found, image)
         print(f"memguard: wrote {given.svg}", file=sys.stderr)
     if given.json:
-        tell(json.dumps(found.to_json(), indent=2))
+        tell_data(json.dumps(found.to_json(), indent=2))
     else:
         tell(str(found))
     if given.fail_if_not_fit and found.verdict is None:

@@ -8,18 +8,25 @@ from pathlib import Path
 
 from memguard.errors import MemGuardError
 from memguard.text.printable import printable
+from memguard.text.terminal import fold_lines, terminal_of
 from memguard.text.urls import is_url
 
 
 def tell(text: str = "", *, safe: bool = False) -> None:
-    """Prints text on stdout, with codes behind a backslash for what its encoding does not have.
+    """Prints text on stdout, folded at the width of the terminal, if it is one; rows of tables stay whole.
 
     Args:
         text: What to print.
-        safe: Whether it was made printable already, and its escape sequences are memguard's own colours.
+        safe: Whether it was made printable and folded already, and its escape sequences are memguard's own colours.
     """
+    width, _ = terminal_of(sys.stdout)
+    tell_data(text if safe else "\n".join(fold_lines(printable(text), width)))
+
+
+def tell_data(text: str) -> None:
+    """Prints JSON, or a script, on stdout as it is, with codes behind a backslash for what its encoding lacks."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    print((text if safe else printable(text)).encode(encoding, "backslashreplace").decode(encoding))
+    print(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def writable(name: str | None) -> Path | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memguard.commands.defaults import SEVERITY, project_defaults
-from memguard.commands.output import tell, writable
+from memguard.commands.output import tell, tell_data, writable
 from memguard.commands.parsers import add_parser
 from memguard.errors import MemGuardError
 from memguard.recording.reader import Recording
@@ -85,7 +85,7 @@ def run(given: argparse.Namespace) -> int:
             data["compare"] = compare(other, found.summary)
         if conditions:
             data["failures"] = failures
-        tell(json.dumps(data, indent=2, default=str))
+        tell_data(json.dumps(data, indent=2, default=str))
     elif page is None or other is not None:
         _print(found, other, given.compare)
     if kept is not None:

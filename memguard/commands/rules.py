@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from memguard.commands.output import tell
+from memguard.commands.output import tell, tell_data
 from memguard.commands.parsers import add_parser
 from memguard.rules import ALL_RULES
 from memguard.rules.explain import explanations
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     """Prints the rules; returns the exit code."""
     told = explanations(ALL_RULES)
     if args.json:
-        tell(json.dumps([{"code": e.code, "name": e.name, "title": e.title} for e in told], indent=2))
+        tell_data(json.dumps([{"code": e.code, "name": e.name, "title": e.title} for e in told], indent=2))
         return 0
     width = max(len(e.name) for e in told)
     for e in told:

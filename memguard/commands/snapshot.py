@@ -10,7 +10,7 @@ from memguard.allocator.analysis import DeviceAnalysis, analyse
 from memguard.allocator.config import AllocatorConfig
 from memguard.allocator.replay import Replay, WhatIf, replay, what_if
 from memguard.allocator.snapshot_reader import read_snapshot
-from memguard.commands.output import tell
+from memguard.commands.output import tell, tell_data
 from memguard.commands.parsers import add_parser
 from memguard.errors import SnapshotError
 from memguard.report.snapshot_text import render_device, render_replay, render_what_if
@@ -64,7 +64,7 @@ def run(given: argparse.Namespace) -> int:
         if hypothetical:
             others = [what_if(snapshot, device, conf=given.alloc_conf, capacity_bytes=capacity) for device in traced]
     if given.json:
-        tell(json.dumps(_json(given.file, found, replays, others), indent=2))
+        tell_data(json.dumps(_json(given.file, found, replays, others), indent=2))
         return 0
     parts = [f"Memory snapshot {given.file}"]
     parts += [render_device(device) for device in found] or ["It holds no memory and no history."]

@@ -14,7 +14,7 @@ from memguard.launch import Launch
 from memguard.records.findings import Finding, Severity
 from memguard.records.summary import Summary
 from memguard.report.text import render
-from memguard.text.terminal import terminal_of
+from memguard.text.terminal import fold_lines, terminal_of
 
 if TYPE_CHECKING:
     from memguard.report.runs import RunOnDisk
@@ -60,7 +60,8 @@ def closing_text(launch: Launch, summary: Summary, *, ranks: int = 1) -> str | N
         except Exception:  # no numpy, another rank's file half written: the summary stands without it
             pass
     width, colours = terminal_of(sys.stderr)
-    return None if launch.rank else "\n".join([render(summary, ranks=ranks, width=width, colours=colours), *lines])
+    folded = fold_lines("\n".join(lines), width) if lines else []
+    return None if launch.rank else "\n".join([render(summary, ranks=ranks, width=width, colours=colours), *folded])
 
 
 def _wait_for_others(folder: Path) -> None:

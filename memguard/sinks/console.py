@@ -7,7 +7,7 @@ from typing import TextIO, final
 
 from memguard.records.findings import Finding, Severity
 from memguard.sinks.interface import Sink
-from memguard.text.terminal import above_progress, coloured, fold, terminal_of
+from memguard.text.terminal import above_progress, coloured, fold, fold_lines, terminal_of
 
 
 @final
@@ -61,6 +61,9 @@ def print_text(text: str, stream: TextIO | None = None) -> None:
     stream = stream if stream is not None else sys.stderr
     if stream is None:  # a program without a console
         return
+    width, _ = terminal_of(stream)
+    if "\x1b" not in text:  # what has colours is folded already
+        text = "\n".join(fold_lines(text, width))
     try:
         with above_progress(stream):
             print(text, file=stream, flush=True)

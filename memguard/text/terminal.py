@@ -18,6 +18,9 @@ COLOURS: Final = {"critical": "1;31", "warning": "33", "info": "36"}
 _SIZE: Final = re.compile(r"(\d) (bytes|[KMGTP]iB)")
 """A number and its unit stay on one line."""
 
+_ROW: Final = re.compile(r"\S {2,}\S")
+"""Columns of a table, or code behind its place."""
+
 _shown: list[StatusLine] = []
 """The status lines that are on a terminal now; each adds itself and takes itself away."""
 
@@ -60,6 +63,18 @@ def fold(text: str, width: int | None, *, first: str = "", rest: str | None = No
         break_on_hyphens=False,
     )
     return [line.replace("\u00a0", " ") for line in lines]
+
+
+def fold_lines(text: str, width: int | None) -> list[str]:
+    """Lines as lines of a terminal: prose is folded under its own indent, rows of tables and code stay as they are."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        if width is None or len(line) <= width or _ROW.search(line.strip()):
+            lines.append(line)
+        else:
+            lines += fold(line.strip(), width, first=indent, rest=indent + "  ")
+    return lines
 
 
 def coloured(text: str, severity: str, colours: bool) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
 from memguard.cli import main
-from memguard.commands.output import tell, writable
+from memguard.commands.output import tell, tell_data, writable
 from memguard.errors import MemGuardError
 
 
@@ -69,3 +70,24 @@ def test_a_disk_that_fails_later_is_one_line_too(
     monkeypatch.setattr("memguard.commands.rules.run", full)
     assert main(["rules"]) == 2
     assert capsys.readouterr().err == "memguard: page.html: No space left on device\n"
+
+
+def test_prose_is_folded_at_the_terminal_s_width_and_tables_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under its own indent; JSON is never folded, and neither is anything that goes into a file."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    prose, row = "  rank 3: " + "holds more than the others, " * 4, "train" + "   12.0 MiB" * 8
+    monkeypatch.setenv("COLUMNS", "60")
+    shown, file = Terminal(), io.StringIO()
+    for stream in (shown, file):
+        monkeypatch.setattr(sys, "stdout", stream)
+        tell(f"{prose}\n{row}")
+        tell_data(json.dumps({"text": "a long sentence " * 9}))
+    assert file.getvalue().splitlines()[:2] == [prose, row] and len(file.getvalue().splitlines()) == 3
+    lines = shown.getvalue().splitlines()
+    assert lines[-2:] == file.getvalue().splitlines()[-2:]
+    assert len(lines) > 4 and max(map(len, lines[:-2])) <= 60
+    assert lines[0].startswith("  rank 3:") and all(line.startswith("    ") for line in lines[1:-2])
