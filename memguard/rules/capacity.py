@@ -99,10 +99,10 @@ class OptimizerState(Rule):
 class LongestBatch(Rule):
     """The longest batch to come will not fit.
 
-    What: over batches of at least twelve sizes the peak follows the input along a line, or along a curve that bends
-    upwards; for the longest sample in the dataset, it is above the limit (far above it, in a remark, where
-    that sample is more than four times as long as all so far). Or a batch failed that was far longer than all before.
-    Where the longest sample is unknown, but each batch is longer than the one before, memguard remarks on it in time.
+    What: over batches of at least twelve sizes the peak follows the size of the input along a line or a curve. For the
+    longest sample in the dataset, that curve is above the limit. If that sample is more than four times as long as all
+    so far, the rule reports it as a remark, and only if it is far above. It also reports a batch that failed and was
+    far longer than all before, and batches that grow steadily where the longest sample is unknown.
 
     Why it matters: the run will fail at an unlucky batch, perhaps after hours.
 
@@ -211,8 +211,8 @@ class LongestBatch(Rule):
 class LowHeadroom(Rule):
     """Less than 3 % of the device is left at the peak.
 
-    What: the peak of allocated memory, with what others and the libraries hold, comes within 3 % of the device's
-    capacity; or alone within 3 % of the share that ``set_per_process_memory_fraction`` leaves to the process.
+    What: the peak of allocated memory, with what other processes and libraries hold, comes within 3 % of the device's
+    capacity, or of the share that ``set_per_process_memory_fraction`` leaves to this process.
 
     Why it matters: fragmentation, a slightly larger batch or a library's workspace is enough for an out-of-memory
     error.

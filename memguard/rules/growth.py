@@ -40,10 +40,10 @@ ROUNDING = 0.02
 class SteadyGrowth(Rule):
     """The floor of allocated memory rises and will reach the limit.
 
-    What: what is left allocated after each batch (after each optimizer step, where batches accumulate) has been rising
-    without falling again, over at least six windows in a row, and at this rate the peak reaches what the device has
-    before the run (or the epoch, if the growth ends with it) is over. Or a cache on the device gets new keys with
-    every batch: ``lru_cache`` of tensors, a dict filled ``if key not in`` it.
+    What: what is left allocated after each batch (after each optimizer step, where batches accumulate) has risen
+    without falling over at least six windows in a row, and at this rate the peak reaches the device's limit before the
+    run ends (or the epoch, if the growth ends with it). The rule also reports a cache on the device that gets new keys
+    with every batch: ``lru_cache`` of tensors, a dict filled ``if key not in`` it.
 
     Why it matters: something keeps tensors of every batch. The run will fail with an out-of-memory error after hours of
     work, at a batch that has nothing to do with the cause.

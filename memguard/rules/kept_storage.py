@@ -49,8 +49,8 @@ class OutputsAccumulate(Rule):
     """Detached outputs, metric states or validation outputs pile up on the device.
 
     What: tensors of many batches are kept on the device without a graph: a list of predictions, ``outputs`` kept until
-    the end of an epoch, a metric with list states; or the large results of each fold or evaluation. A cache with keys
-    that never recur is MG501's.
+    the end of an epoch, a metric with list states, or the large results of each fold or evaluation. A cache with keys
+    that never recur is reported as MG501.
 
     Why it matters: it grows by the same amount with every batch. Kept to the end of a long validation it may not fit;
     kept over epochs it never stops.

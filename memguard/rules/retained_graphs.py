@@ -22,11 +22,11 @@ LEAST_GRAPH_BYTES = 512
 class RetainedGraph(Rule):
     """Graphs of earlier batches are kept alive.
 
-    What: a tensor that carries an autograd graph is stored for longer than its batch: a running sum
-    (``total += loss``), a list of losses or outputs, a dictionary, a meter, a hook that collects activations. Graphs of
-    at least eight batches are alive although the weights were changed three times since they were built; or of three
-    to five batches, kept once in some, if the weights were changed since and nothing empties what keeps them. Or a
-    function keeps those of 24 forwards, without a step between them, for one gradient of their sum.
+    What: a tensor with an autograd graph is stored for longer than its batch: a running sum (``total += loss``), a
+    list of losses or outputs, a dictionary, a meter, a hook that collects activations. The rule reports eight graphs
+    that are still alive three optimizer steps after the last of them was built; three to five graphs that are kept
+    only now and then, if an optimizer step has passed and nothing empties what keeps them; and 24 graphs kept for one
+    gradient of their sum, without a step between them.
 
     Why it matters: each stored tensor keeps its whole graph. If no backward ran through it, that is every activation
     of its forward, on the device; after a backward it is the graph's nodes, in host memory, and the tensor itself. It
@@ -98,10 +98,10 @@ class RetainedGraph(Rule):
 class CarriedState(Rule):
     """A recurrent state is carried over batches without detach.
 
-    What: a hidden state, a memory or a moving average that one batch computes goes into the next batch's with its
-    graph, so that every new graph contains all the earlier ones: also where it is detached when it is read (a
-    centre, class prototypes, the rows of a graph network's memory), but not when it is written; or a vector that is
-    multiplied by a Hessian again and again.
+    What: a hidden state, a memory or a moving average is computed in one batch and used in the next with its graph, so
+    each new graph contains all the earlier ones. This also happens if it is detached where it is read (a centre, class
+    prototypes, the rows of a graph network's memory) but not where it is written, and to a vector that is multiplied
+    by a Hessian again and again.
 
     Why it matters: memory and the time of backward grow with every batch; a backward either fails on weights that were
     changed in place, or runs through the whole past.

@@ -24,11 +24,11 @@ _ADVICE = "put the evaluation under `with torch.no_grad():`, or decorate its fun
 class EvalGraph(Rule):
     """An evaluation built a graph that no backward used.
 
-    What: forwards in eval mode ran with gradients enabled, and their graphs died without any backward.
-    ``model.eval()`` switches dropout and batch norm, not autograd. A row of such forwards in training mode counts too:
-    an evaluation that forgot ``eval()`` as well; and one call of a model that other calls train, if of this one the
-    values alone are used and its graph is the largest. So do those of a pool's threads, where a no_grad around the pool
-    does not reach, if the model is the guarded one and no copy of it.
+    What: forwards in eval mode ran with gradients enabled, and their graphs were freed without a backward.
+    ``model.eval()`` switches dropout and batch norm, not autograd. Three more cases count: a series of such forwards
+    in training mode (an evaluation that forgot ``eval()`` too); one call of a model that other calls train, if only
+    the values of this call are used and its graph is the largest; and forwards in the threads of a pool, which a
+    no_grad around the pool does not reach, if the guarded model itself runs there.
 
     Why it matters: every activation of the forward is saved for a backward that never comes. Evaluation then needs
     about as much memory as training, often more, for its batches are larger, and the variable that holds the last
@@ -138,8 +138,8 @@ class FrozenModelGraph(Rule):
     """A frozen model or teacher builds a graph that training does not use.
 
     What: in every training step a second model (a teacher, a reference or target network, a frozen encoder) runs with
-    gradients enabled, and no backward ever runs through its graph; or one does, and leaves gradients on weights that no
-    optimizer holds.
+    gradients enabled, and no backward ever runs through its graph. A backward that leaves gradients on weights that no
+    optimizer holds counts too.
 
     Why it matters: all its activations are saved until its output dies: with a teacher larger than the student that
     is most of the step's memory.

@@ -32,9 +32,9 @@ class ModelCopy(Rule):
     """More copies of the model's weights are kept on the device.
 
     What: beside the model, tensors of the same shapes are kept: a deep copy, a ``best_state`` dictionary, an average
-    of the weights. Perturbations and fast weights have these shapes too: where the statement that makes them copies no
-    weights, the message names only the shapes. Or a search keeps each model that it trained, in its list of results,
-    or each client of a simulation the copy of its last turn.
+    of the weights, each model that a search trained, each client's copy in a simulation. Perturbations and fast
+    weights have these shapes too; where the statement that makes them copies no weights, the message names only the
+    shapes.
 
     Why it matters: each costs as much as the parameters. One average (EMA, SWA) is usually wanted; best states pile up.
 
