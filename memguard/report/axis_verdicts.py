@@ -165,8 +165,12 @@ class Verdicts:
         behind = {
             "holds": ("grows",),
             "peaks": ("grows", "holds"),
-            "host-holds": ("host-grows",),
+            "host-holds": ("host-grows", "grows"),
+            "host-grows": ("grows",),
         }.get(kind, ())
+        if kind == "host-grows":  # on the CPU or a virtual device both are one; a finding of the host's own is another
+            finding = self._finding_of(group, of_host=True)
+            behind = () if finding is not None and finding.code in _HOST_CODES else behind
         return any(each.kind in behind and set(group.ranks) <= set(each.ranks) for each in self.found)
 
     def _verdict(self, kind: str, group: Group) -> AxisVerdict:

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from memguard.report.rank_text import rank_lines
 from memguard.report.runs import RunOnDisk, load_run
 from memguard.report.text import render
 from memguard.text.units import MIB
-from tests.report.planted_faults import FAULTS, Layout, make_run
+from tests.report.planted_faults import FAULTS, Layout, Rank, make_run
 
 LAYOUTS = {
     "more replicas than experts": Layout(ranks=128),
@@ -40,6 +41,29 @@ def test_a_run_without_a_fault_has_no_verdict(tmp_path: Path) -> None:
         run, _ = read(tmp_path / str(seed), None, Layout(ranks=48), seed=seed)
         assert run.verdicts == []
         assert run.worst is not None and run.worst.finding is None
+
+
+def test_growth_on_a_device_that_is_the_hosts_ram_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the CPU or a virtual device what a group keeps is host RAM too; a leak of the host's own is a second line."""
+    planted = FAULTS["last stage"]
+
+    def both(rank: Rank, start: int) -> None:
+        planted.change(rank, start)
+        rank.add(rank.number * 2.1 * MIB, "host_rss_bytes")
+
+    def each(rank: Rank, start: int) -> None:
+        both(rank, start)
+        rank.finding("MG701", "host-growth", "data.py", 33, "Shards._cache")
+
+    told = []
+    for number, change in enumerate((both, each)):
+        monkeypatch.setitem(FAULTS, "last stage", replace(planted, change=change))
+        run, _ = read(tmp_path / str(number), "last stage", Layout(ranks=64))
+        told.append([(verdict.kind, verdict.line) for verdict in run.verdicts])
+        monkeypatch.undo()
+    assert told == [[("grows", 88)], [("grows", 88), ("host-grows", 33)]]
 
 
 def test_the_sentence_names_the_group_the_rate_the_holder_and_the_line(tmp_path: Path) -> None:
