@@ -72,5 +72,5 @@ def test_the_source_distribution_leaves_the_corpus_out(built: Path) -> None:
     with tarfile.open(archive) as package:
         names = [name.partition("/")[2] for name in package.getnames()]
     assert "tests/conftest.py" in names
-    assert "SECURITY.md" in names
+    assert {"SECURITY.md", "CITATION.cff", "memory-baseline.json", "tools/check_release.py"} <= set(names)
     assert not [name for name in names if name.startswith("tests/corpus/")]
