@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+ENGINES := .venv-engines
+SITE := import sysconfig; print(sysconfig.get_path('purelib'))
 
-.PHONY: demo test test-corpus test-slow test-oldest lint unit null-gpu test-cuda test-gpu bench docs pictures check-package clean
+.PHONY: demo test test-corpus test-slow test-oldest lint unit null-gpu engines test-engines test-cuda test-gpu bench docs pictures check-package clean
 
 demo: $(READY)
 	$(BIN)/memguard demo
@@ -29,6 +31,18 @@ test-slow: $(READY) # what takes longer: the corpus once more on the plain CPU, 
 
 null-gpu: $(READY)
 	$(BIN)/python -m tests.nullgpu.setup
+
+engines: $(ENGINES)/.ready
+
+$(ENGINES)/.ready: $(READY) # the development's packages, and Ray and DeepSpeed beside them
+	[ -x $(ENGINES)/bin/python ] || $(BIN)/python -m venv $(ENGINES)
+	$(BIN)/python -c "$(SITE)" > "$$($(ENGINES)/bin/python -c "$(SITE)")/development.pth"
+	$(ENGINES)/bin/python -m pip install -q -c constraints.txt 'ray[train]' setuptools wheel ninja
+	DS_BUILD_OPS=0 $(ENGINES)/bin/python -m pip install -q -c constraints.txt --no-build-isolation deepspeed
+	touch $@
+
+test-engines: engines # launchers and engines as users start them: torchrun, Accelerate, DeepSpeed, Ray Train
+	$(ENGINES)/bin/python -m pytest -n 0 tests/engines
 
 test-oldest: # the core of the suite with the oldest packages that are accepted; PYTHON=python3.10 make test-oldest
 	[ -x .venv-oldest/bin/python ] || $(PYTHON) -m venv .venv-oldest
@@ -67,4 +81,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-oldest .nullgpu build dist site *.egg-info
+	rm -rf $(VENV) .venv-oldest $(ENGINES) .nullgpu build dist site *.egg-info

@@ -46,6 +46,7 @@ def test_the_wheel_needs_torch_and_little_else(built: Path) -> None:
         "mcp",
         "nvidia",
         "otel",
+        "ray",
         "s3",
         "tensorboard",
     }

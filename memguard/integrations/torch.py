@@ -50,9 +50,7 @@ def watch(
             f"watch takes several models as one list, got {type(optimizer).__name__} for the optimizer: watch([a, b])"
         )
     models = [] if model is None else [model] if isinstance(model, nn.Module) else list(model)
-    optimizers = (
-        [] if optimizer is None else [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
-    )
+    optimizers = _own_optimizers(optimizer)
     return Guard(models, optimizers, Options.make("writer", "quiet", **options), writer=writer, quiet=quiet)
 
 
@@ -128,6 +126,18 @@ def unwrap(model: ModelT | None = None) -> ModelT | None:
     if disabled():
         return model
     raise MemGuardError(f"this {type(model).__name__} is not wrapped by memguard: unwrap takes what wrap was given")
+
+
+def _own_optimizers(given: Any) -> list[torch.optim.Optimizer]:
+    """PyTorch's optimizers in what was given: one, several, or an engine's around one (DeepSpeed's)."""
+    inner = given
+    while inner is not None and not isinstance(inner, torch.optim.Optimizer) and not isinstance(inner, Iterable):
+        inner = getattr(inner, "optimizer", None)
+    if inner is None and given is not None and not hasattr(given, "step"):
+        raise TypeError(f"watch takes an optimizer or several, got {given!r}")
+    if inner is None or isinstance(inner, torch.optim.Optimizer):
+        return [inner] if inner is not None else []
+    return [each for one in inner for each in _own_optimizers(one)]
 
 
 def _make_room(guard: Guard, model: nn.Module, differs: str) -> None:

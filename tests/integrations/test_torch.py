@@ -5,6 +5,7 @@ import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,6 +71,21 @@ def test_a_misspelt_option_is_answered_with_all_that_are_taken() -> None:
     for front_door in (memguard.wrap, memguard.watch):
         with pytest.raises(TypeError, match=r"no option 'quite'; the options are logdir, .*export, writer, quiet$"):
             front_door(net(), quite=True)
+
+
+def test_an_engines_optimizer_counts_as_the_one_in_it(tmp_path: Path) -> None:
+    """DeepSpeed's is no torch optimizer but has one; one without any is found at its first step, as always."""
+    model = net()
+    inner = torch.optim.SGD(model.parameters(), 0.1)
+    around = SimpleNamespace(optimizer=SimpleNamespace(optimizer=inner))
+    for given in (around, [around], SimpleNamespace(step=inner.step)):
+        with memguard.watch(model, given, logdir=tmp_path, quiet=True) as guard:  # type: ignore[arg-type]
+            for _ in range(3):
+                model(torch.randn(2, 8)).sum().backward()
+                inner.step()
+        assert guard.records[-1].optimizer_steps == 3
+    with pytest.raises(TypeError, match="optimizer"):
+        memguard.watch(model, 5)  # type: ignore[arg-type]
 
 
 def test_wrapping_twice_changes_nothing(tmp_path: Path) -> None:
