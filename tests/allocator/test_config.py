@@ -64,7 +64,7 @@ def test_older_pytorch_lets_the_rest_overwrite_the_last_interval() -> None:
         ("max_split_size_mb:[1,2]", "at least 20, got '[1,2]'"),
         ("max_split_size_mb", "has no value"),
         ("max_split_size_mb:", "has no value"),
-        ("max_split_size_mb:100,,expandable_segments:True", "',' where a key should stand"),
+        ("max_split_size_mb:100,,expandable_segments:True", "',' where a key belongs"),
         ("max_split_size_mb:100 expandable_segments:True", "':' follows the value"),
         ("max_non_split_rounding_mb:10", "at least 20"),
         ("large_segment_size_mb:10", "greater than 10"),
@@ -89,7 +89,7 @@ def test_older_pytorch_lets_the_rest_overwrite_the_last_interval() -> None:
         ("expandable_segments_reserve:abc", "positive share"),
         ("expandable_segments_reserve_by_class:0.5", "a list like"),
         ("expandable_segments_reserve_by_class:[a:x]", "positive share"),
-        (":", "where a key should stand"),
+        (":", "where a key belongs"),
     ],
 )
 def test_what_pytorch_would_refuse_or_misread_is_refused(conf: str, part: str) -> None:

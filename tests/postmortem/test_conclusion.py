@@ -214,7 +214,7 @@ def test_two_batches_are_too_few_to_tell() -> None:
     """What is kept is told, and that it is open whether it piles up."""
     told = young(2)
     assert told.cause is Cause.SIZE
-    assert "something keeps 12.0 GiB; the batches were too few to tell whether it piles up" in told.why
+    assert "something keeps 12.0 GiB; there were too few batches to see whether it grows" in told.why
 
 
 @pytest.mark.parametrize(
