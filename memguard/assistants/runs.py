@@ -14,7 +14,7 @@ from memguard.recording.reader import Recording, find_recordings
 from memguard.records.findings import Finding, Severity
 from memguard.records.stats import STAGES, Stage
 from memguard.report.compare import compare
-from memguard.report.runs import RankOnDisk, RunOnDisk, load_run
+from memguard.report.runs import RankOnDisk, RunOnDisk, began, load_run
 from memguard.report.text import describe_peak, render
 from memguard.rules import ALL_RULES
 from memguard.rules.explain import explain, explanations
@@ -57,10 +57,10 @@ class RunTools:
         Args:
             limit: How many, at most 50.
         """
-        folders: dict[Path, str] = {}
+        folders: dict[Path, list[Path]] = {}
         for path in _recordings(self._directory.root):
-            folders[path.parent] = max(folders.get(path.parent, ""), path.stem.partition("-")[2])
-        newest = sorted(folders, key=lambda folder: folders[folder], reverse=True)
+            folders.setdefault(path.parent, []).append(path)
+        newest = sorted(folders, key=lambda folder: began(folders[folder]), reverse=True)
         runs = []
         for folder in newest[: _at_most(limit, MOST_RUNS, "limit")]:
             name = self._directory.name_of(folder.parent if folder.name == FOLDER else folder)

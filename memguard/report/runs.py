@@ -213,7 +213,7 @@ def _local_paths(logdir: str) -> tuple[dict[Path, str | None], int, str]:
     folders: dict[Path, list[Path]] = {}
     for path in find_recordings(logdir):
         folders.setdefault(path.parent, []).append(path)
-    newest = max(folders, key=lambda folder: _began(folders[folder]))
+    newest = max(folders, key=lambda folder: began(folders[folder]))
     return dict.fromkeys(folders[newest]), len(folders) - 1, str(newest)
 
 
@@ -325,15 +325,16 @@ def _strangers(ranks: list[RankOnDisk]) -> list[str]:
     return notes
 
 
-def _began(paths: list[Path]) -> tuple[str, int]:
+def began(paths: list[Path]) -> tuple[str, int]:
     """When the last process of a run began: by its files' names, and where those are equal by the file system."""
     last = max(paths, key=lambda path: _stamp(path.name))
+    at = _stamp(last.name).partition("-")[0]
     try:
-        return _stamp(last.name), last.stat().st_mtime_ns
+        return at, last.stat().st_mtime_ns
     except OSError:  # gone meanwhile: its name is enough
-        return _stamp(last.name), 0
+        return at, 0
 
 
 def _stamp(name: str) -> str:
-    """The part of a recording's name that tells when it began, before node and restart."""
+    """The part of a recording's name that tells when it began, with node and restart."""
     return name.removesuffix(".bin").partition("-")[2]
