@@ -148,10 +148,13 @@ class Summary:
 
     @property
     def risen(self) -> tuple[Stage, KeptFloor] | None:
-        """The stage in which the memory kept rose most, where that is so much that silence about it would be false."""
+        """The stage in which the memory kept rose most, where that is so much that silence about it would be false.
+
+        Between the stages a program sets up what it trains: a rise there that goes on shows in a stage as well.
+        """
         limit = min(filter(None, (self.device_total_bytes, self.peak.allocated_bytes)), default=0)
         rises = [(stage, entry.kept) for stage, entry in self.in_order.items() if entry.kept is not None]
-        rises = [(stage, kept) for stage, kept in rises if kept.rise_bytes > NOTABLE_SHARE * limit > 0]
+        rises = [(s, kept) for s, kept in rises if s is not Stage.OTHER and kept.rise_bytes > NOTABLE_SHARE * limit > 0]
         return max(rises, key=lambda one: one[1].rise_bytes, default=None)
 
     @property

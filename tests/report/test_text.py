@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from memguard.records.findings import Finding, Severity
+from memguard.records.kept_floor import floor_of
 from memguard.records.phases import PhaseTotals
 from memguard.records.stats import Stage
 from memguard.records.summary import Peak, StageSummary, Summary
@@ -34,6 +35,16 @@ def test_only_a_run_that_finished_is_nothing_to_worry_about(
     stages = {Stage.TRAIN: StageSummary(batches=batches)}
     summary = Summary(device="cpu", stages=stages, ended=ended, misses_training=misses)
     assert render(summary).splitlines()[0] == f"memguard on cpu: {says}"
+
+
+@pytest.mark.parametrize(("stage", "rises"), [(Stage.TRAIN, True), (Stage.PREDICT, True), (Stage.OTHER, False)])
+def test_what_a_program_sets_up_before_it_trains_is_no_rise(stage: Stage, rises: bool) -> None:
+    """A model that is moved to the device is no reason to worry; what training or a pass keeps is."""
+    kept = floor_of(stage, [(number, number * 2**20, (number + 1) * 2**20, number) for number in range(40)])
+    summary = Summary(device="cpu", device_total_bytes=2**26, ended="finished")
+    summary.stages[stage] = StageSummary(batches=40, kept=kept)
+    assert (summary.risen is not None) is rises
+    assert ("What stays allocated after a batch never fell" in render(summary)) is rises
 
 
 def test_the_cost_is_that_of_start_up_and_apart_from_it_that_of_a_batch() -> None:
