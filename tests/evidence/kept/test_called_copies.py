@@ -28,7 +28,7 @@ class League:
         self.players: list[nn.Module] = []
 
     def admit(self, agent: nn.Module) -> nn.Module:
-        self.players.append(copied(agent))  # admitted
+        self.players.append(copied(agent))
         return self.players[-1]
 
 
@@ -40,7 +40,7 @@ class Rated:
 
     def admit(self, agent: nn.Module) -> nn.Module:
         player = copied(agent)
-        self.rated[len(self.rated)] = {"score": 0.0, "player": player}  # admitted with a score
+        self.rated[len(self.rated)] = {"score": 0.0, "player": player}
         return player
 
 
@@ -84,7 +84,7 @@ def test_opponents_that_only_come_are_copies(kind: type[League | Rated], holder:
     loop = play(kind())
     told = loop.of(ModelCopies)
     assert told and {fact.place.holder for fact in told} == {holder} and told[-1].copies >= 16
-    assert "# admitted" in str(told[-1].place.source)
+    assert told[-1].place.function == f"{kind.__name__}.admit"
     assert {fact.place.holder for fact in loop.of(KeptOutputs)} <= {holder}
 
 

@@ -32,7 +32,7 @@ def test_growing_list_is_named_with_its_rate() -> None:
     assert [(found.place.holder, found.kind, found.elements, found.bytes) for found in growth] == [
         ("Metric.preds", "list", 3, 3 * 1024)
     ]
-    assert growth[0].place.source == "self.preds.append(value * 2)  # grows"
+    assert growth[0].place.source == "self.preds.append(value * 2)"
     assert len(still) == 5
 
 
@@ -53,7 +53,7 @@ def test_a_dict_that_makes_its_lists_itself_grows_where_they_are_filled() -> Non
     for key in range(4, 8):
         bank.add(key, torch.ones(2, 256))
     (growth,) = find_growth(HolderSearch(), before)
-    assert growth.place.source == "self.slides[key].append(tokens[0])  # under a new key"
+    assert growth.place.source == "self.slides[key].append(tokens[0])"
 
 
 def test_nothing_grows_in_a_steady_program() -> None:

@@ -32,7 +32,7 @@ def test_deep_copies_are_counted_and_named() -> None:
     assert [(found.place.holder, found.bytes, found.averaged) for found in copies] == [
         ("snapshots", weights(model), False)
     ] * 3
-    assert copies[0].place.source == "snapshots.append(copy.deepcopy(model))  # noqa: PERF401"
+    assert copies[0].place.source == "snapshots.append(copy.deepcopy(model))"
 
 
 class Windows:
