@@ -53,7 +53,7 @@ def test_more_parameters_than_any_model_has_are_not_listed(
             optimizer.step()
     assert len(guard.records) == 6
     told = [record.getMessage() for record in caplog.records]
-    assert told and len(set(told)) == len(told) and all("looks at 20 at most" in text for text in told)
+    assert told and len(set(told)) == len(told) and all("reads 20 at most" in text for text in told)
 
 
 def test_the_class_of_a_function_is_not_kept_alive() -> None:
