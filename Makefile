@@ -22,7 +22,7 @@ lint: $(READY)
 unit: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-corpus: $(READY) # the corpus on the virtual device, against tests/corpus/golden.tsv; MINUTES=25 for a part of it
+test-corpus: $(READY) # the corpus on the virtual device, against tests/corpus/golden.tsv; MINUTES=15 for a part of it
 	$(BIN)/python -m tests.corpus --golden -j 2 --device virtual $(if $(MINUTES),--minutes $(MINUTES))
 
 test-slow: $(READY) # what takes longer: the corpus once more on the plain CPU, forecasts of large steps
