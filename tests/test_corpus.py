@@ -18,7 +18,7 @@ FLAPS = {
 
 
 def _sample(paths: list[Path]) -> list[object]:
-    """Every second program written with the rules on the virtual device; of the retold ones a few on one of the two.
+    """Every fourth program written with the rules on the virtual device; of the retold ones a few on one of the two.
 
     `make test-corpus` has all of them on the virtual device, `make test-slow` on the CPU.
     """
@@ -27,7 +27,7 @@ def _sample(paths: list[Path]) -> list[object]:
         if path.parent.name == "retold":
             devices = [None] if number % 24 == 0 else ["cpu"] if number % 24 == 1 else []
         else:
-            devices = [] if path.parent.name == "retold_again" or number % 2 else [None]
+            devices = [] if path.parent.name == "retold_again" or number % 4 else [None]
         if path.stem in FLAPS:
             continue  # judged alone, below
         cases += [pytest.param(path, device, id=f"{path.stem}-{device or 'virtual'}") for device in devices]

@@ -268,7 +268,7 @@ thread.join()
 """
 
 
-@pytest.mark.parametrize("device", ["cpu", "virtual:8MiB"])
+@pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), "virtual:8MiB"])
 def test_a_training_in_a_thread_of_the_script_is_recorded(device: str, tmp_path: Path) -> None:
     """The program did call a model; a guard that it opens there records it."""
     script = tmp_path / "train.py"
@@ -366,7 +366,7 @@ epoch(30)
 """
 
 
-@pytest.mark.parametrize("device", ["cpu", "virtual:1GiB"])
+@pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), "virtual:1GiB"])
 def test_a_guard_of_the_scripts_own_takes_over(device: str, tmp_path: Path) -> None:
     """While it is there, the models that were found before are its own; afterwards they are found again."""
     script = tmp_path / "train.py"

@@ -304,7 +304,7 @@ def soon(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=pytest.mark.slow) for n in range(6, 16))])
 def test_short_way_tells_what_the_long_way_tells(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Records, steps and looks are the same with the short way and without it, whatever comes between the batches.
 
