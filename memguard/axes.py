@@ -90,10 +90,10 @@ def in_environment(environment: Mapping[str, str], rank: int, world_size: int) -
 
 
 def _from_sizes(environment: Mapping[str, str], rank: int, world_size: int) -> dict[str, int]:
-    told = {axis: size for axis, names in _SIZES.items() if (size := _first(environment, names))}
-    if not any(size > 1 for size in told.values()):
+    sizes = {axis: size for axis, names in _SIZES.items() if (size := _first(environment, names))}
+    if not any(size > 1 for size in sizes.values()):
         return {}
-    tp, cp, ep, pp = (told.get(axis, 1) for axis in ("tp", "cp", "ep", "pp"))
+    tp, cp, ep, pp = (sizes.get(axis, 1) for axis in ("tp", "cp", "ep", "pp"))
     if world_size % (tp * cp * pp) or (world_size // pp) % (tp * ep):
         return {}
     data = world_size // (tp * cp * pp)

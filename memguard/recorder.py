@@ -367,7 +367,7 @@ class Recorder:
             self.judge()
         self.spent += perf_counter() - began
 
-    # Batches that are like those before them; who takes them over is in `row`
+    # Batches that are like those before them; `FastPathState` has what takes them over
 
     def begin_row(self) -> None:
         """Some may follow: says what their marks have in common, and until when they may be marked in the row."""

@@ -143,6 +143,8 @@ def test_what_grows_without_a_name_is_what_has_one() -> None:
     nameless, named = kept(line=99, holder=None, bytes=34 * MIB), kept("MG101", bytes=30 * MIB)
     assert settle([nameless, named]) == [named]
     assert len(settle([nameless, kept("MG101", bytes=4 * MIB)])) == 2
+    graphs = kept("MG101", bytes=4 * MIB)
+    assert settle([kept(holder=None, bytes=34 * MIB), graphs]) == [graphs]  # at its own line whatever their sizes
 
 
 def test_a_list_of_exceptions_is_one_finding_under_all_its_names() -> None:

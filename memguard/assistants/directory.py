@@ -90,10 +90,10 @@ def bounded(answer: dict[str, Any], most: int = MOST_CHARACTERS) -> dict[str, An
         answer: Plain data.
         most: The number of characters.
     """
-    told: dict[str, Any] = plain(json.loads(json.dumps(answer, default=str)))
+    result: dict[str, Any] = plain(json.loads(json.dumps(answer, default=str)))
     cut: dict[str, str] = {}
-    while len(json.dumps(told)) > most - 400:
-        found = max(_cuttable(told, ()), key=lambda each: each[0], default=None)
+    while len(json.dumps(result)) > most - 400:
+        found = max(_cuttable(result, ()), key=lambda each: each[0], default=None)
         if found is None:
             return {"shortened": "this answer is too long as a whole; ask for less of it"}
         _, path, value = found
@@ -101,14 +101,14 @@ def bounded(answer: dict[str, Any], most: int = MOST_CHARACTERS) -> dict[str, An
             shorter: Any = value[: max(_SHORTEST_TEXT, len(value) // 2)] + " ..."
         else:
             shorter = value[: max(_SHORTEST_LIST, len(value) // 2)]
-        _put(told, path, shorter)
+        _put(result, path, shorter)
         name = ".".join(str(each) for each in path if isinstance(each, str))
         cut.setdefault(name, f"{len(value):,} {'characters' if isinstance(value, str) else 'entries'}")
         if len(cut) > 8:
             return {"shortened": "this answer is too long as a whole; ask for less of it"}
     if cut:
-        told["shortened"] = {name: f"only the first of {size}" for name, size in cut.items()}
-    return told
+        result["shortened"] = {name: f"only the first of {size}" for name, size in cut.items()}
+    return result
 
 
 def _cuttable(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[int, tuple[str | int, ...], Any]]:

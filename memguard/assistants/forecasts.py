@@ -39,8 +39,8 @@ class ForecastTools:
         Args:
             running: Whether it may also have forecasts made, which runs the project's code.
         """
-        told: list[Any] = [self.list_forecasts, self.describe_forecast, self.would_it_fit]
-        return [*told, self.forecast_step] if running else told
+        result: list[Any] = [self.list_forecasts, self.describe_forecast, self.would_it_fit]
+        return [*result, self.forecast_step] if running else result
 
     def list_forecasts(self, limit: int = 20) -> dict[str, Any]:
         """Lists saved forecasts (files that memguard forecast --json wrote), the newest first.
@@ -49,14 +49,14 @@ class ForecastTools:
             limit: How many, at most 50.
         """
         files = sorted(self._directory.files(".json"), key=lambda path: path.stat().st_mtime, reverse=True)
-        told = []
+        result = []
         for path in files:
             data = self._known(path)
             if data is not None:
-                told.append({"file": self._directory.name_of(path), **{key: data.get(key) for key in _TOLD}})
-                if len(told) == max(1, min(limit, MOST_FILES)):
+                result.append({"file": self._directory.name_of(path), **{key: data.get(key) for key in _TOLD}})
+                if len(result) == max(1, min(limit, MOST_FILES)):
                     break
-        return bounded({"directory": str(self._directory.root), "forecasts": told})
+        return bounded({"directory": str(self._directory.root), "forecasts": result})
 
     def describe_forecast(self, file: str) -> dict[str, Any]:
         """One saved forecast: whether it fits, peak and its range, owners, modules and lines at the peak, suggestions.
@@ -114,9 +114,9 @@ class ForecastTools:
         if not colon or not function.isidentifier():
             raise MemGuardError(f"target must be FILE.py:function, got {target!r}")
         path = self._directory.path(file)
-        told = forecast_target(f"{path}:{function}", batch=batch, device=device or None)
-        data = {key: value for key, value in told.to_json().items() if key != "plot"}
-        return bounded({"target": target, "text": str(told), **data})
+        result = forecast_target(f"{path}:{function}", batch=batch, device=device or None)
+        data = {key: value for key, value in result.to_json().items() if key != "plot"}
+        return bounded({"target": target, "text": str(result), **data})
 
     # Inside
 

@@ -112,13 +112,13 @@ class RunTools:
         lowest = Severity(at_least)
         found, name = self._run(run)
         listed = found.summary.findings if rank is None else self._rank(found, rank).summary.findings
-        told = [
+        result = [
             finding
             for finding in listed
             if lowest <= finding.severity and (not code or code.lower() in (finding.code.lower(), finding.name))
         ]
-        told.sort(key=lambda each: (levels.index(each.severity.value), each.bytes or 0), reverse=True)
-        return bounded({"run": name, "count": len(told), "findings": [_finding(each) for each in told]})
+        result.sort(key=lambda each: (levels.index(each.severity.value), each.bytes or 0), reverse=True)
+        return bounded({"run": name, "count": len(result), "findings": [_finding(each) for each in result]})
 
     def explain_out_of_memory(self, run: str = "", rank: int | None = None) -> dict[str, Any]:
         """Explains why a run ran out of memory: cause, owners of the memory, the line that asked, verified advice.
@@ -208,8 +208,8 @@ class RunTools:
         known = ~np.isnan(values)
         positions, values = positions[known], values[known]
         order = np.argsort(-values, kind="stable")[: _at_most(count, MOST_BATCHES, "count")]
-        told = [self._batch(recording, int(positions[each])) for each in order]
-        return bounded({"run": name, "rank": rank, "column": column, "batches": told})
+        result = [self._batch(recording, int(positions[each])) for each in order]
+        return bounded({"run": name, "rank": rank, "column": column, "batches": result})
 
     def describe_batch(self, batch: int, run: str = "", rank: int = 0) -> dict[str, Any]:
         """One batch: its memory at start, peak and end, input shapes, and what owned the memory, as far as recorded.
@@ -246,7 +246,7 @@ class RunTools:
             run: The run's folder; "" is the newest.
         """
         found, name = self._run(run)
-        told = [
+        result = [
             {
                 "rank": number,
                 "node": each.session.get("node"),
@@ -257,15 +257,15 @@ class RunTools:
             }
             for number, each in sorted(found.ranks.items())
         ]
-        told.sort(key=lambda each: each["peak_allocated_bytes"] or 0, reverse=True)
+        result.sort(key=lambda each: each["peak_allocated_bytes"] or 0, reverse=True)
         worst = found.worst.to_json() if found.worst is not None else None
         return bounded(
             {
                 "run": name,
-                "ranks": len(told),
+                "ranks": len(result),
                 "world_size": found.summary.world_size,
                 "worst_rank": worst,
-                "by_peak": told,
+                "by_peak": result,
                 "notes": found.summary.notes,
             }
         )
@@ -279,8 +279,8 @@ class RunTools:
         """
         found, name = self._run(run)
         other, earlier_name = self._run(earlier)
-        told = compare(other.summary, found.summary)
-        return bounded({"run": name, "earlier": earlier_name, **told})
+        result = compare(other.summary, found.summary)
+        return bounded({"run": name, "earlier": earlier_name, **result})
 
     def explain_rule(self, code: str = "") -> dict[str, Any]:
         """What a finding's code means, why it matters, how to fix it; without a code the list of all rules.
@@ -291,8 +291,8 @@ class RunTools:
         if not code:
             return {"rules": [{"code": each.code, "name": each.name, "title": each.title} for each in _rules()]}
         act = find_act(code)
-        told = [act] if act is not None else [explain(rule) for rule in find(ALL_RULES, code)]
-        return bounded({"rules": [{"code": each.code, "name": each.name, "text": each.text()} for each in told]})
+        result = [act] if act is not None else [explain(rule) for rule in find(ALL_RULES, code)]
+        return bounded({"rules": [{"code": each.code, "name": each.name, "text": each.text()} for each in result]})
 
     def run_summary(self, run: str) -> RunOnDisk:
         """A run, for other tools.
@@ -326,8 +326,8 @@ class RunTools:
 
     def _batch(self, recording: Recording, position: int) -> dict[str, Any]:
         record = recording.record(position)
-        told = {name: getattr(record, name) for name in ("batch", "epoch", "index", "optimizer_steps", *_COLUMNS)}
-        return {**told, "stage": record.stage.value, "input_shapes": recording.shapes(record.shapes)}
+        result = {name: getattr(record, name) for name in ("batch", "epoch", "index", "optimizer_steps", *_COLUMNS)}
+        return {**result, "stage": record.stage.value, "input_shapes": recording.shapes(record.shapes)}
 
 
 def _recordings(folder: Path) -> list[Path]:
@@ -377,10 +377,10 @@ def _in_short(found: RunOnDisk) -> dict[str, Any]:
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
-    told = {key: value for key, value in finding.to_json().items() if value is not None}
+    result = {key: value for key, value in finding.to_json().items() if value is not None}
     if finding.bytes is not None:
-        told["size"] = format_bytes(finding.bytes)
-    return told
+        result["size"] = format_bytes(finding.bytes)
+    return result
 
 
 def _number(value: Any) -> int | float:

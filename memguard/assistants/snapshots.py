@@ -44,11 +44,11 @@ class SnapshotTools:
             limit: How many, at most 50.
         """
         files = sorted(self._directory.files(".pickle", ".pkl"), key=lambda path: path.stat().st_mtime, reverse=True)
-        told = [
+        result = [
             {"file": self._directory.name_of(path), "file_bytes": path.stat().st_size}
             for path in files[: max(1, min(limit, MOST_FILES))]
         ]
-        return bounded({"directory": str(self._directory.root), "snapshots": told, "files_in_all": len(files)})
+        return bounded({"directory": str(self._directory.root), "snapshots": result, "files_in_all": len(files)})
 
     def explain_snapshot(self, file: str, top: int = 5) -> dict[str, Any]:
         """Explains a snapshot: reserved, allocated, fragmentation, the peak and its lines, growth, what failed, advice.
@@ -110,11 +110,11 @@ class SnapshotTools:
         devices = []
         for device in traced:
             found = self._replayed(file, snapshot, device)
-            told: dict[str, Any] = {"device": device, **found.to_json(), "text": render_replay(found, device)}
+            result: dict[str, Any] = {"device": device, **found.to_json(), "text": render_replay(found, device)}
             if alloc_conf or capacity:
                 other = what_if(snapshot, device, conf=alloc_conf or None, capacity_bytes=capacity_bytes)
-                told["what_if"] = {**other.to_json(), "text": render_what_if(found, other, device)}
-            devices.append(told)
+                result["what_if"] = {**other.to_json(), "text": render_what_if(found, other, device)}
+            devices.append(result)
         return bounded({"file": file, "devices": devices})
 
     # Inside
@@ -191,6 +191,6 @@ def _peaks(old: DeviceAnalysis, new: DeviceAnalysis, most: int) -> dict[str, Any
 def _differences(old: Iterable[LineBytes], new: Iterable[LineBytes], most: int) -> list[dict[str, Any]]:
     """The lines with the largest differences."""
     before, after = ({each.where: each.bytes for each in lines} for lines in (old, new))
-    told = [{"where": where, **_pair(before.get(where, 0), after.get(where, 0))} for where in {*before, *after}]
-    told = [each for each in told if each["difference"]]
-    return sorted(told, key=lambda each: (-abs(each["difference"]), each["where"]))[:most]
+    result = [{"where": where, **_pair(before.get(where, 0), after.get(where, 0))} for where in {*before, *after}]
+    result = [each for each in result if each["difference"]]
+    return sorted(result, key=lambda each: (-abs(each["difference"]), each["where"]))[:most]

@@ -46,10 +46,10 @@ class Fleet:
 
     def learn(self) -> None:
         """Looks for this rank's coordinates, and writes down what is new."""
-        told = declared()
-        if monotonic() > self._until and told == self._declared:
+        axes = declared()
+        if monotonic() > self._until and axes == self._declared:
             return
-        self._declared = told
+        self._declared = axes
         found = find_coordinates(self._watch.models, self._launch.rank, self._launch.world_size)
         if found == self.coordinates:
             return

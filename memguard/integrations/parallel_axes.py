@@ -28,7 +28,7 @@ _NAMES = {
     "ep": "ep", "expert": "ep", "expert_parallel": "ep", "expert_model_parallel": "ep",
 }  # fmt: skip
 _ASKED = 64
-"""Parameters of a model that are looked at."""
+"""Parameters of a model that are read for their DeviceMesh."""
 _UNNAMED = {1: ("fsdp",), 2: ("dp", "fsdp")}
 """Dimensions of a mesh without names: `fully_shard` takes one for sharding, or two for replicas of shards."""
 

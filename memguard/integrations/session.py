@@ -1,8 +1,8 @@
 """One guarded process, assembled from the options: backend, slow lane, recorder, probes, guards and sinks.
 
 Front doors translate their host's hooks to the methods here; each method survives every fault of memguard's own.
-What it is made of is chosen in `assembly`, what it took and did is told by `account`. Long because each event of a loop
-has its method here, and each part its place in opening and closing.
+`session_parts` chooses what it is made of, `overhead` reports what it cost. Long because each event of a loop has its
+method here, and each part its place in opening and closing.
 """
 
 from __future__ import annotations
@@ -351,9 +351,9 @@ class Session:
 
     @property
     def is_calm(self) -> bool:
-        """Whether ordinary batches could go without a word to anybody but recorder and probes.
+        """Whether ordinary batches could pass recorder and probes alone, on the fast path.
 
-        Until a model joins, or a batch is told of in any other way: then `express` begins anew.
+        Until a model joins, or a batch arrives in any other way: then the fast path begins anew.
         """
         is_named = self.recorder.phases.busy  # a phase takes the peaks of each batch
         return not (
@@ -533,11 +533,11 @@ class Session:
         return self.backend.read_slow()
 
     def _visit_fleet(self) -> None:
-        """Likewise."""
+        """Runs in the slow lane's thread too: coordinates and exports."""
         self.fleet.visit()
 
     def _presses(self, newest: SlowStats) -> bool:
-        """Likewise: whether other ranks are listened for, something is suspected, or memory is short."""
+        """Whether the slow lane reads often: for other ranks, where something is suspected, where memory is short."""
         return self.peers is not None or self.watch.batch <= self.watch.dense_until or is_tight(newest)
 
     def _hook_optimizers(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from memguard.records.facts.fact import Place
 from memguard.records.findings import Finding, Severity
@@ -61,6 +61,5 @@ class Claim(Finding):
 
     def finding(self, severity: Severity) -> Finding:
         """The finding that the arbiter makes of it."""
-        return replace(
-            Finding(**{name: getattr(self, name) for name in Finding.__dataclass_fields__}), severity=severity
-        )
+        fields = {name: getattr(self, name) for name in Finding.__dataclass_fields__}
+        return Finding(**{**fields, "severity": severity})

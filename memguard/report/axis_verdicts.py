@@ -78,10 +78,10 @@ class AxisVerdict:
     text: str = ""
     """The verdict in a sentence."""
 
-    def names(self, told: Mapping[str, Any]) -> bool:
+    def names(self, finding: Mapping[str, Any]) -> bool:
         """Whether it is a finding's (as JSON values), on a rank of this group."""
-        same = (self.code, self.file, self.line) == (told["code"], told["file"], told["line"])
-        return self.code is not None and same and told["rank"] in self.ranks
+        same = (self.code, self.file, self.line) == (finding["code"], finding["file"], finding["line"])
+        return self.code is not None and same and finding["rank"] in self.ranks
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""

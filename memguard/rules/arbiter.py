@@ -90,8 +90,14 @@ def supersedes(claim: Claim, other: Claim) -> bool:
         if claim.code == GROWTH_CODE:  # of two words on the curve the one with a line, or else the larger
             return claim.line is not None and other.line is None
         return claim.evidence in STAYS and (claim.bytes or 0) >= EXPLAINED * other.bytes
-    if other.holder is None and other.evidence is Evidence.GROWTH and claim.holder and claim.evidence in STAYS:
-        return (claim.bytes or 0) >= EXPLAINED * (other.bytes or 0) > 0  # what grows without a name has this one
+    nameless = other.holder is None and other.evidence is Evidence.GROWTH
+    if (
+        nameless
+        and claim.holder
+        and claim.evidence in STAYS
+        and (claim.bytes or 0) >= EXPLAINED * (other.bytes or 0) > 0
+    ):
+        return True  # what grows without a name has this one
     if claim.evidence is Evidence.GROWTH and other.evidence in STAYS and other.holder in claim.names:
         return (claim.bytes or 0) >= (other.bytes or 0)
     relation = SUPERSEDES.get(claim.code, {}).get(other.code)

@@ -17,7 +17,7 @@ def place_text(file: str, line: int | None, *, whole: bool = False) -> str:
     Args:
         file: As the code object has it.
         line: None where it is not known.
-        whole: Whether the file's path is told.
+        whole: Whether to give the file's whole path.
     """
     cell = _cell_of(file)
     if cell is not None:

@@ -2,8 +2,8 @@
 
 Between real steps memguard's code is cold: each function that a batch passes through costs a fraction of a microsecond,
 and the long way (`PlainLoop`, `BatchInference`, `Session`, `ProbeDispatcher`) has dozens. A batch of one forward and
-one step, in a loop of nothing else, needs few of them: the hooks of `row_hooks` take it, and tell probes alone of one
-that is looked at. Whatever is out of the ordinary goes the long way, from where it happens.
+one step, in a loop of nothing else, needs few of them: the hooks of `fast_path_hooks` take it, and probes hear
+only of a batch that is sampled. Whatever is out of the ordinary leaves the fast path where it happens.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is exported of a run, as plain numbers: gauges, counters and histograms by stage and phase. No SDK, no torch.
 
-The number of series is bounded: a series is a metric, a stage and a phase, of which at most 32 are told apart. Numbers
+The number of series is bounded: a series is a metric, a stage and a phase, of which at most 32 have a name. Numbers
 are cumulative since the process began, so an export that is lost is made good by the next one.
 """
 
@@ -17,7 +17,7 @@ from memguard.records.summary import headroom
 
 Kind = Literal["gauge", "updown", "counter", "histogram"]
 MOST_PHASES = 32
-"""Names of phases that have series of their own; further ones are told together, as ``other``."""
+"""Names of phases that have series of their own; further ones share ``other``."""
 STAGE, PHASE = "memguard.stage", "memguard.phase"
 _MIB = 1 << 20
 BYTES: tuple[float, ...] = tuple(
@@ -64,7 +64,7 @@ class Metric:
 
 
 _Sized = tuple[str, str, str, Kind, str]
-# What is told of a batch's memory: the gauge's name, its description, its kind, and the histogram's name.
+# What is exported of a batch's memory: the gauge's name, its description, its kind, and the histogram's name.
 _SIZES: dict[str, _Sized] = {
     "allocated": (
         "memguard.memory.allocated",
@@ -137,7 +137,7 @@ class _Cell:
         self.gauges: dict[str, int] = {}
         """Of each size the extreme since the last export; where no batch came since, the one before."""
         self.window: set[str] = set()
-        """Sizes that were told since the last export."""
+        """Sizes that batches had since the last export."""
         self.histograms = {name: _Counts(BYTES) for name in _SIZES}
         self.seconds = _Counts(SECONDS)
 

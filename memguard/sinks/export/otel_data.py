@@ -48,7 +48,7 @@ def metrics_data(told: Sequence[tuple[Resource, Sequence[Metric]]], version: str
         told: Each process's resource and metrics.
         version: memguard's, for the scope.
         start: When counting began, in nanoseconds since 1970.
-        end: Now, likewise.
+        end: Now, in the same unit.
     """
     scope = InstrumentationScope("memguard", version)
     return MetricsData(
