@@ -87,10 +87,10 @@ class SlowLane:
 
     def stop(self) -> None:
         """Stops the thread; waits at most a second for a reading under way."""
-        thread, self._thread = self._thread, None
         self._stopped.set()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(1.0)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(1.0)
+        self._thread = None
 
     def _run(self) -> None:
         pause, first = 0.0, None

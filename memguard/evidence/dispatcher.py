@@ -105,6 +105,7 @@ class ProbeDispatcher:
         self._pid = process.pid
         self.settled_seconds = 0.0
         self._probes: list[Probe] = []
+        self._leaving: list[Probe] = []
         self._dense: dict[str, Listeners] = {}
         self._always: dict[str, Listeners] = {}
         self._between: dict[str, Listeners] = {}
@@ -132,13 +133,14 @@ class ProbeDispatcher:
     def remove(self) -> None:
         """Takes everything away that the probes put in place; nothing is heard any more."""
         self.active = False
-        probes, self._probes = self._probes, []
+        self._leaving, self._probes = [*self._leaving, *self._probes], []
         self._wire(*EVENTS)
-        for probe in probes:
+        while self._leaving:  # one that an interrupt stopped is still among them, should this be called again
             try:
-                probe.remove()
+                self._leaving[0].remove()
             except Exception as error:
-                self._tell(probe.name, error)
+                self._tell(self._leaving[0].name, error)
+            del self._leaving[0]
 
     def take(self) -> list[Fact]:
         """The facts since the last call, oldest first."""

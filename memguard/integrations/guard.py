@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, TypeVar, final
 
@@ -16,7 +16,7 @@ from memguard.errors import MemGuardError
 from memguard.integrations.last_word import closing_text
 from memguard.integrations.loop.batches import Batches
 from memguard.integrations.loop.plain_loop import PlainLoop
-from memguard.integrations.never_raises import shielded
+from memguard.integrations.never_raises import shielded, take_away
 from memguard.integrations.session import UNOPENED, Session
 from memguard.integrations.trainers.trackers import Scalars
 from memguard.options import Options, disabled, given_logdir
@@ -57,6 +57,7 @@ class Guard:
         self._quiet, self._writer = quiet, writer
         self._pid = os.getpid()
         self._closed = False
+        self._removals: list[Callable[[], object]] = []
         self._scalars: Scalars | None = None
         if options.loggers:
             raise ValueError(
@@ -185,18 +186,21 @@ class Guard:
 
     def close(self, reason: str = "finished") -> Summary:
         """The run is over: hooks are taken away, the recording is closed, the summary printed (to stderr)."""
-        if self._disabled or self._closed or not self.is_of_this_process:
+        if self._disabled or not self.is_of_this_process:
             return Summary() if self._disabled else self.session.so_far()
-        self._closed = True
-        with contextlib.ExitStack() as last:  # even an interrupt in here leaves nothing behind
-            last.callback(self.session.close, reason)
-            last.callback(self.loop.leave_losses)
-            last.callback(self.loop.leave_inner)
-            for model in self.models:
-                last.callback(self.drop, model)
-            self.loop.end()
-        summary = self.session.recorder.summary
-        if not self._quiet:
+        was_closed = self._closed
+        if not was_closed:
+            self._removals = [  # from the bottom up
+                functools.partial(self.session.close, reason),
+                self.loop.leave_losses,
+                self.loop.leave_inner,
+                *(functools.partial(self.drop, model) for model in self.models),
+                self.loop.end,
+            ]
+            self._closed = True
+        take_away(self._removals)  # even an interrupt in here leaves nothing behind
+        summary = self.session.so_far()
+        if not (was_closed or self._quiet):
             self._print(summary)
         return summary
 

@@ -5,7 +5,6 @@ Long because a Trainer has two dozen hooks, and each that does something here ha
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import weakref
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from typing_extensions import Unpack
 
-from memguard.integrations.never_raises import end_here, shielded
+from memguard.integrations.never_raises import end_here, shielded, take_away
 from memguard.integrations.progress import ProgressText
 from memguard.integrations.session import Session
 from memguard.integrations.trainers.answers import Answers
@@ -373,16 +372,11 @@ class MemGuardMixin(Answers):
 
     def _close(self, reason: str) -> None:
         session, self._session = self._session, None
-        with contextlib.ExitStack() as last:  # even an interrupt in here leaves nothing behind
-            if session is not None:
-                last.callback(session.close, reason)
-            if self._hooks is not None:
-                last.callback(self._hooks.remove)
-            if self._progress is not None:
-                last.callback(self._progress.remove)
-            if self._hushed is not None:
-                last.callback(self._hushed.remove)
-            self._hooks = self._progress = self._loggers = self._hushed = None
+        parts = [part for part in (self._hooks, self._progress, self._hushed) if part is not None]
+        removals: list[Callable[[], object]] = [functools.partial(session.close, reason)] if session is not None else []
+        removals += [part.remove for part in parts]
+        self._hooks = self._progress = self._loggers = self._hushed = None
+        take_away(removals)  # even an interrupt in here leaves nothing behind
         if session is None:
             return
         self._conclude(session)

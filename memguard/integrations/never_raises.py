@@ -1,4 +1,4 @@
-"""The last guard at the front doors: exceptions of memguard itself end here."""
+"""The last guard at the front doors: exceptions of memguard itself end here, and interrupts leave nothing behind."""
 
 from __future__ import annotations
 
@@ -31,6 +31,28 @@ def shielded(method: MethodT) -> MethodT:
             return None
 
     return skipped_by_dynamo(shield)  # type: ignore[return-value]
+
+
+def take_away(removals: list[Callable[[], object]]) -> None:
+    """Calls all of them, the last one first; none is left out where an interrupt comes in between.
+
+    Args:
+        removals: Emptied. Each does nothing where it is called twice: one that an interrupt stops is called once more.
+
+    Raises:
+        BaseException: What one of them raised, after the others.
+    """
+    remove: Callable[[], object] = list
+    try:
+        while removals:
+            remove = removals.pop()
+            remove()
+    except BaseException:
+        try:
+            remove()
+        finally:
+            take_away(removals)
+        raise
 
 
 def end_here(host: Any, name: str, error: Exception) -> None:

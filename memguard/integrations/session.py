@@ -7,7 +7,6 @@ method here, and each part its place in opening and closing.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import sys
@@ -20,11 +19,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import nn
-from torch.optim.optimizer import (
-    Optimizer,
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim.optimizer import Optimizer
 
 from memguard.backends.auto import AutoBackend
 from memguard.backends.choose import choose_backend
@@ -44,6 +39,7 @@ from memguard.integrations.fleet import Fleet
 from memguard.integrations.loop.fast_path_hooks import StepEnd, StepStart
 from memguard.integrations.loop.others import OtherModels
 from memguard.integrations.loop.skipped_forwards import SkippedForwards
+from memguard.integrations.never_raises import take_away
 from memguard.integrations.oom.watch import OomWatch
 from memguard.integrations.overhead import Overhead
 from memguard.integrations.peak_owners import PeakOwners
@@ -61,7 +57,7 @@ from memguard.records.stats import BatchRecord, Run, SlowStats, Stage
 from memguard.records.summary import Summary
 from memguard.rules import ALL_RULES, make_rules
 from memguard.rules.selection import codes_of
-from memguard.torch_objects.hidden_hooks import without_number
+from memguard.torch_objects.hidden_hooks import numbers_of_ours
 
 if TYPE_CHECKING:
     from memguard.integrations.guard import Guard
@@ -158,7 +154,9 @@ class Session:
             self.peers = PeerWatch(self, Peers(destination.shared or self.logdir, rank))
         self.host_limit_bytes: int | None = None
         """What the kernel would kill this process at."""
-        self._handles: list[Any] = []
+        self._step_hooks: list[tuple[dict[int, Any], int, Callable[..., None]]] = []
+        """Those of all optimizers: torch's table, the number in it, and what is called."""
+        self._removals: list[Callable[[], object]] = []
         self._opened = False
         self.has_begun = False
         """Whether it was ever opened."""
@@ -207,12 +205,10 @@ class Session:
 
     def close(self, reason: str = "finished") -> Summary:
         """The run is over; everything put in place is taken away. A second call only returns the summary."""
-        if not self._opened:
-            return self.recorder.summary
-        self._opened = False
-        with contextlib.ExitStack() as last:  # from the bottom up; an interrupt in one of them stops none of the others
-            last.callback(self._tell_end)
-            for name, remove in (
+        if self._opened:
+            parts: tuple[tuple[str, Callable[[], object]], ...] = (  # from the bottom up
+                ("end", self._tell_end),
+                ("sessions", self._leave_sessions),
                 ("upload", functools.partial(self.upload.end, failed=reason.startswith("an exception"))),
                 ("host memory", self._host.remove),
                 ("slow lane", self._slow.stop),
@@ -228,9 +224,11 @@ class Session:
                 ("others", self.others.remove),
                 ("parallel axes", self.fleet.learn),
                 ("last look", self._look_back),
-            ):
-                last.callback(self._safely, name, remove)
-            last.callback(self.batch_end)
+            )
+            removals: list[Callable[[], object]] = [functools.partial(self._safely, *part) for part in parts]
+            self._removals = [*removals, self.batch_end]
+            self._opened = False
+        take_away(self._removals)
         return self.recorder.summary
 
     def so_far(self) -> Summary:
@@ -546,21 +544,26 @@ class Session:
         end: Callable[..., None] = Hook(self.step_end, failed)
         if self.express is not None:
             start, end = StepStart(self.express, failed), StepEnd(self.express, self.probes, failed)
-        self._handles = [
-            without_number(register_optimizer_step_pre_hook, start),
-            without_number(register_optimizer_step_post_hook, end),
-        ]
+        # Not registered with torch's functions: an interrupt between a hook and its handle would leave the hook.
+        from torch.optim.optimizer import _global_optimizer_post_hooks as after  # private; checked in torch 2.4, 2.13
+        from torch.optim.optimizer import _global_optimizer_pre_hooks as before
+
+        self._step_hooks = [(before, next(numbers_of_ours), start), (after, next(numbers_of_ours), end)]
+        for table, number, hook in self._step_hooks:
+            table[number] = hook
 
     def _unhook_optimizers(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
+        for table, number, _ in self._step_hooks:
+            table.pop(number, None)
 
     def _look_back(self) -> None:
         self.probes.run_end()
         self.recorder.learn(self.probes.take())
 
-    def _tell_end(self) -> None:
+    def _leave_sessions(self) -> None:
         _open[:] = [session for session in _open if session is not self]
+
+    def _tell_end(self) -> None:
         for listener in on_close:
             self._safely("end", functools.partial(listener, self.recorder.summary))
 

@@ -75,16 +75,16 @@ class ValidationGuard:
             for root in roots.values():
                 root.guard.optimizers_changed()
 
-        self._ours = Optimizer.add_param_group = add_param_group  # type: ignore[method-assign, assignment]
         vars(add_param_group)[_PATCH] = self
+        self._ours = add_param_group
+        Optimizer.add_param_group = add_param_group  # type: ignore[method-assign, assignment]
 
     def remove(self) -> None:
         """Takes the listener away, and gives gradients back to a forward that is still open."""
-        if self._ours is not None:
-            self._ours = None
-            # Runs that overlap may end in any order: one that ended underneath another goes with the last.
-            while (top := vars(Optimizer.add_param_group).get(_PATCH)) is not None and top._ours is None:
-                Optimizer.add_param_group = top._before  # type: ignore[method-assign]
+        self._ours = None
+        # Runs that overlap may end in any order: one that ended underneath another goes with the last.
+        while (top := vars(Optimizer.add_param_group).get(_PATCH)) is not None and top._ours is None:
+            Optimizer.add_param_group = top._before  # type: ignore[method-assign]
         self.release()
 
     def release(self) -> None:
@@ -98,7 +98,7 @@ class ValidationGuard:
             if root.guarded_at:
                 root.guarded_at = 0
                 torch._C._set_grad_enabled(True)
-                _take_away(root)
+            _take_away(root)
 
     def interrupted(self) -> None:
         """An interrupt left the open forwards without a word to their hooks.
@@ -249,9 +249,10 @@ class ValidationGuard:
 
 
 def _take_away(root: _Root) -> Lookout | None:
-    lookout, root.lookout = root.lookout, None
+    lookout = root.lookout
     if lookout is not None:
         lookout.leave()
+        root.lookout = None
     return lookout
 
 

@@ -132,10 +132,10 @@ class HiddenHook:
         if owner is None:
             return False
         hooks, *_ = [_hook_dict(owner, name) for name in self._names[: 1 + self.has_extra]]
+        self._hooks = weakref.ref(hooks)  # first: what an interrupt leaves here can be taken away
         if all(hidden is not self for hidden, _ in hooks.ours):
             added = ((self, self._hook),)
             hooks.ours = (*added, *hooks.ours) if self.before else (*hooks.ours, *added)
-        self._hooks = weakref.ref(hooks)
         return True
 
     def rest(self) -> None:
@@ -158,14 +158,16 @@ class HiddenHook:
 
 def without_number(register: Callable[..., HandleT], *hook: Any) -> HandleT:
     """Registers a hook of ours with a function of torch's, under a number that the program's hooks never get."""
-    theirs, RemovableHandle.next_id = RemovableHandle.next_id, next(_numbers)
+    theirs = RemovableHandle.next_id
     try:
+        RemovableHandle.next_id = next(numbers_of_ours)
         return register(*hook)
     finally:
         RemovableHandle.next_id = theirs
 
 
-_numbers = itertools.count(-(2**62))
+numbers_of_ours = itertools.count(-(2**62), -1)
+"""Downwards: torch counts upwards, should an interrupt leave it one of these."""
 
 
 def _hook_dict(owner: object, name: str) -> HookDict:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,43 +15,52 @@ import pytest
 import torch
 
 import memguard
+from memguard.integrations.session import open_sessions
 from memguard.recorder import LARGEST_BLOCK
 from memguard.recording.reader import Recording, find_recordings
+from tests.chaos.left_behind import in_process
 from tests.chaos.training import Numbers, assert_same, train, unguarded, watched
 
 OURS = str(Path(memguard.__file__).parent)
 ROOT = Path(__file__).parents[2]
 
 
-def interrupt_at(line: int, kind: type[BaseException]) -> Callable[..., Any]:
-    """A trace function that raises in the given line, counted over all lines of memguard's that run."""
-    count = 0
+Line = tuple[str, int, str]
+"""A file, the line's number, and the function's name."""
 
-    def look(frame: types.FrameType, event: str, argument: object) -> Any:
-        nonlocal count
+
+class Lines:
+    """A trace function: notes each line of memguard's that runs, and raises where one of them runs first.
+
+    Args:
+        planted: Where to raise; None raises nowhere.
+    """
+
+    def __init__(self, planted: Line | None = None) -> None:
+        self.seen: dict[Line, None] = {}
+        self._planted = planted
+
+    def __call__(self, frame: types.FrameType, event: str, argument: object) -> Any:
         if not frame.f_code.co_filename.startswith(OURS):
             return None
-        if event == "line":
-            count += 1
-            if count == line:
-                raise kind("planted")
-        return look
+        line = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        if event == "line" and line not in self.seen:
+            self.seen[line] = None
+            if line == self._planted:
+                raise KeyboardInterrupt("planted")
+        return self
 
-    return look
 
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("line", [1, 40, *range(150, 9000, 587)])
-def test_an_interrupt_in_any_line_of_ours_passes_and_leaves_nothing(line: int, tmp_path: Path) -> None:
-    """KeyboardInterrupt between any two of our lines, from the first to the last: the next training is as ever."""
+def train_with(lines: Lines, logdir: Path) -> None:
+    """A guarded training, its guard closed once more afterwards, as `memguard.unwrap` and the process's end do."""
     guards: list[Any] = []
 
     def guarding(*args: Any) -> Any:
-        guards.append(memguard.watch(*args, logdir=tmp_path, quiet=True, device="cpu", log_every=2))
+        guards.append(memguard.watch(*args, logdir=logdir, quiet=True, device="cpu", log_every=2))
         return guards[0]
 
     before = sys.gettrace()
-    sys.settrace(interrupt_at(line, KeyboardInterrupt))
+    sys.settrace(lines)
     try:
         train(guarding)
     except KeyboardInterrupt:
@@ -61,6 +69,25 @@ def test_an_interrupt_in_any_line_of_ours_passes_and_leaves_nothing(line: int, t
         sys.settrace(before)
     for guard in guards:
         guard.close()
+
+
+COME_AND_GO = {"open", "close", "install", "remove", "take_away", "put_on", "rest", "stop"}
+"""Functions that put something of ours into torch or Python, or take it away."""
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("every", [200, pytest.param(1, marks=pytest.mark.slow)])
+def test_an_interrupt_in_any_line_of_ours_passes_and_leaves_nothing(every: int, tmp_path: Path) -> None:
+    """KeyboardInterrupt between any two of our lines: nothing of ours is left in torch or Python."""
+    lines = Lines()
+    train_with(Lines(), tmp_path)  # what is loaded once is loaded
+    train_with(lines, tmp_path)
+    patching = [line for line in lines.seen if line[2] in COME_AND_GO]
+    assert len(patching) > 50
+    for line in {*patching[:: min(every, 8)], *list(lines.seen)[::every]}:
+        train_with(Lines(line), tmp_path)
+        assert in_process() == [], line
+        assert open_sessions() == [], line
     assert torch.is_grad_enabled()
 
 

@@ -41,10 +41,11 @@ class BackwardCalls:
         self._listener = None
         if self in _listening:
             _listening.remove(self)
-        if not _listening and _in_place:
-            original, ours = _in_place.pop()
+        while _in_place and not _listening:
+            original, ours = _in_place[-1]
             if torch.autograd.backward is ours:
                 torch.autograd.backward = original
+            _in_place.clear()
 
     def tell(self, tensors: Any) -> None:
         """A backward begins from these."""

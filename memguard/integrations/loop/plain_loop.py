@@ -127,8 +127,9 @@ class PlainLoop:
     def leave_inner(self, wrapper: nn.Module | None = None) -> None:
         """Takes the hooks off what a wrapper wraps; without one, off all that is wrapped."""
         for inner in self._inner.keys() if wrapper is None else inner_models(wrapper):
-            if (hooks := self._inner.pop(inner)) is not None:
+            if (hooks := self._inner.get(inner)) is not None:
                 hooks.remove()
+                self._inner.pop(inner)
 
     def leave_losses(self) -> None:
         """Backwards are not listened to any more."""
@@ -138,13 +139,14 @@ class PlainLoop:
 
     def drop(self, model: nn.Module) -> bool:
         """Takes the hooks off one model; whether it had any."""
-        hooks = self._hooks.pop(model)
+        hooks = self._hooks.get(model)
         if hooks is None:
             return False
         self._express.stop()
         self._parts = None
         hooks.remove()
         self.leave_inner(model)
+        self._hooks.pop(model)
         return True
 
     @shielded

@@ -84,8 +84,8 @@ class OomWatch:
         try:
             self._goes_on()
         finally:
-            self._installed = False
             self._unhook()
+            self._installed = False
 
     def _unhook(self) -> None:
         self._exits.remove()
