@@ -34,10 +34,10 @@ null-gpu: $(READY)
 
 engines: $(ENGINES)/.ready
 
-$(ENGINES)/.ready: $(READY) # the development's packages, and Ray and DeepSpeed beside them
+$(ENGINES)/.ready: $(READY) # the development's packages, and Ray, TRL and DeepSpeed beside them
 	[ -x $(ENGINES)/bin/python ] || $(BIN)/python -m venv $(ENGINES)
 	$(BIN)/python -c "$(SITE)" > "$$($(ENGINES)/bin/python -c "$(SITE)")/development.pth"
-	$(ENGINES)/bin/python -m pip install -q -c constraints.txt 'ray[train]' setuptools wheel ninja
+	$(ENGINES)/bin/python -m pip install -q -c constraints.txt 'ray[train]' trl setuptools wheel ninja
 	DS_BUILD_OPS=0 $(ENGINES)/bin/python -m pip install -q -c constraints.txt --no-build-isolation deepspeed
 	touch $@
 

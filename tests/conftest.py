@@ -79,4 +79,5 @@ def _traces() -> dict[str, object]:
     session = sys.modules.get("memguard.integrations.session")
     traces["sessions"] = list(getattr(session, "_open", ()))
     traces["listeners"] = list(getattr(session, "on_close", ()))
+    traces["listeners to phases"] = list(getattr(sys.modules.get("memguard.phases"), "_listeners", ()))
     return traces

@@ -224,8 +224,10 @@ class MemGuardCallback(Answers, TrainerCallback):  # type: ignore[misc]
         roots = [model] if wrapped is None or not is_compiled(wrapped) else [model, wrapped]
         self._batches = TrainerBatches(session, roots)
         if host is not None:
+            if (trainer := host.trainer() if host.trainer is not None else None) is not None:
+                session.phase_methods.recognize(trainer)
             named = [(type(callback).__name__, callback) for callback in host.callbacks if callback is not self]
-            session.extra_roots([("trainer", host.trainer() if host.trainer is not None else None), *named])
+            session.extra_roots([("trainer", trainer), *named])
 
     @shielded
     def _evaluated(self, args: Any, dataloader: Any) -> None:

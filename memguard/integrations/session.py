@@ -48,6 +48,7 @@ from memguard.integrations.peers import Peers
 from memguard.integrations.ray_train import ray_storage
 from memguard.integrations.run_upload import RunUpload
 from memguard.integrations.session_parts import describe_run, find_launch, make_sinks, make_watch
+from memguard.integrations.trainers.phase_methods import PhaseMethods
 from memguard.integrations.validation import ValidationGuard
 from memguard.options import Options, choose_logdir
 from memguard.recorder import Recorder
@@ -171,6 +172,7 @@ class Session:
         )
         self.express: FastPath | None = None  # the short way of a plain loop's ordinary batches
         self.account = Overhead(self)
+        self.phase_methods = PhaseMethods(functools.partial(self.recorder.failed, "phase methods"))
         self.on_step: tuple[Callable[[], None], Callable[[], None]] | None = None
         """Called before and after each optimizer step, where a front door needs it."""
         self.on_batch: Callable[[], None] | None = None
@@ -212,6 +214,7 @@ class Session:
                 ("upload", functools.partial(self.upload.end, failed=reason.startswith("an exception"))),
                 ("host memory", self._host.remove),
                 ("slow lane", self._slow.stop),
+                ("phase methods", self.phase_methods.remove),
                 ("probes", self.probes.remove),
                 ("recorder", functools.partial(self.recorder.close, reason)),
                 ("further devices", functools.partial(self.devices.close, reason)),

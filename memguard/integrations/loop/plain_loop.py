@@ -172,6 +172,7 @@ class PlainLoop:
         if self._forwards_open.depth:
             self._look_for_interrupt(in_hook=True)
         self._forwards += 1
+        session.phase_methods.forward()
         if self._forwards_open.enter():
             recorder = session.recorder
             try:
