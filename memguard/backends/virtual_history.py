@@ -29,6 +29,8 @@ class History:
         self._enabled = False
         self._events: deque[dict[str, Any]] = deque(maxlen=0)
         self._stacks: dict[int, list[Frame]] = {}
+        self._frames: dict[tuple[str, int, str], Frame] = {}
+        """Each frame once, as PyTorch's own snapshots have it: thousands of stacks share a few hundred."""
 
     @property
     def enabled(self) -> bool:
@@ -41,6 +43,7 @@ class History:
         self._events = deque(self._events if enabled else (), maxlen=max_entries if enabled else 0)
         if not enabled:
             self._stacks.clear()
+            self._frames.clear()
 
     def hear(self, action: str, address: int, nbytes: int, stream: int) -> None:
         """Notes one event of the allocator."""
@@ -48,13 +51,13 @@ class History:
             return
         frames: list[Frame] = []
         if action == "alloc":
-            frames = self._stacks[address] = _stack()
+            frames = self._stacks[address] = self._stack()
         elif action == "free_requested":
             frames = self._stacks.get(address, [])
         elif action == "free_completed":
             frames = self._stacks.pop(address, [])
         elif action in ("oom", "segment_alloc", "segment_map"):
-            frames = _stack()
+            frames = self._stack()
         event = {
             "action": action,
             "addr": address,
@@ -78,15 +81,18 @@ class History:
         snapshot["device_traces"] = [list(self._events)]
         return snapshot
 
-
-def _stack() -> list[Frame]:
-    """The Python stack, innermost first, from the line that called the operator; no frame is kept alive."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_CALLER):
-        frame = frame.f_back
-    frames: list[Frame] = []
-    while frame is not None and len(frames) < _MOST_FRAMES:
-        code = frame.f_code
-        frames.append({"filename": code.co_filename, "line": frame.f_lineno, "name": code.co_name})
-        frame = frame.f_back
-    return frames
+    def _stack(self) -> list[Frame]:
+        """The Python stack, innermost first, from the line that called the operator; no frame is kept alive."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename.startswith(_NOT_THE_CALLER):
+            frame = frame.f_back
+        frames: list[Frame] = []
+        while frame is not None and len(frames) < _MOST_FRAMES:
+            code = frame.f_code
+            key = (code.co_filename, frame.f_lineno, code.co_name)
+            known = self._frames.get(key)
+            if known is None:
+                known = self._frames[key] = {"filename": key[0], "line": key[1], "name": key[2]}
+            frames.append(known)
+            frame = frame.f_back
+        return frames

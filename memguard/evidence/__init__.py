@@ -33,6 +33,7 @@ from memguard.evidence.kept.micro_outputs import MicroOutputsProbe
 from memguard.evidence.kept.outputs import OutputsProbe
 from memguard.evidence.kept.repeated_models import ModelSeriesProbe, ReplacedModelsProbe
 from memguard.evidence.kept.scans import ScansProbe
+from memguard.evidence.peaks.contents import ContentsProbe
 from memguard.evidence.peaks.gradients import GradientsProbe
 from memguard.evidence.peaks.history import HistoryProbe
 from memguard.evidence.peaks.late_locals import LateLocalsProbe
@@ -89,6 +90,7 @@ PROBES: tuple[type[Probe], ...] = (
     WorkersProbe,
     InputSizesProbe,
     CalledProbe,
+    ContentsProbe,
 )
 """Every probe, in the order in which events reach them."""
 

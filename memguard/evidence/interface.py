@@ -65,6 +65,10 @@ def _no_record() -> BatchRecord | None:
     return None
 
 
+def _no_line(kind: str, data: dict[str, Any]) -> None:
+    pass
+
+
 @dataclass(slots=True)
 class ProbeContext:
     """What probes may know of the run. `ProbeDispatcher` keeps the counts; the integration fills the rest once.
@@ -96,6 +100,8 @@ class ProbeContext:
     """Whether a model's forward takes a derivative inside itself, told from its code; costs milliseconds."""
     find_record: Callable[[], BatchRecord | None] = _no_record
     """Works out the newest record: `Recorder.newest`."""
+    line: Callable[[str, dict[str, Any]], None] = _no_line
+    """Writes a line of a kind into the recording: `Recorder.line`."""
     stage: Stage = Stage.OTHER
     batch: int = 0
     """Number of the current record."""

@@ -141,7 +141,7 @@ class Session:
             silenced=codes_of(ALL_RULES, options.left_out),
         )
         self.watch = make_watch(options, self.backend, lightning=lightning)
-        self.watch.find_record = self._newest_record
+        self.watch.find_record, self.watch.line = self._newest_record, self.recorder.line
         self.probes = ProbeDispatcher(self.watch, PROBES)
         self.cache = CacheGuard(options.empty_cache, self.backend)
         self.validation = ValidationGuard(options.validation, self.recorder, self.watch)

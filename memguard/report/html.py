@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from memguard.errors import MemGuardError, RecordingError
+from memguard.recording.json_lines import parse_line
 from memguard.recording.reader import Recording, lies_there
 from memguard.report.heat_map import heat_map
 from memguard.report.html_bundle import bundle
@@ -84,7 +85,8 @@ def _data(title: str, recordings: dict[int, tuple[Path, list[str]]]) -> dict[str
                 **details(index, lines[rank], notes),
                 "ooms": _ooms(path.parent, lines[rank]),
             },
-            "owners": _owners(lines[rank], len(shown)),
+            "owners": _thinned(lines[rank].owners, len(shown)),
+            "contents": _thinned(lines[rank].contents, len(shown)),
             **_pack(index.rows(0, index.count), _BUDGET // len(shown)),
             "stages": index.stages,
         }
@@ -149,13 +151,13 @@ def _ooms(folder: Path, lines: LineIndex) -> list[dict[str, Any]]:
     return ooms
 
 
-def _owners(lines: LineIndex, shares: int) -> list[Any]:
-    """As many owners lines as fit, evenly over the run, the last one among them."""
-    batches = sorted(lines.owners)
+def _thinned(lines: dict[int, bytes], shares: int) -> list[Any]:
+    """As many of some lines as fit, evenly over the run, the last one among them."""
+    batches = sorted(lines)[::-1]
     step = 1
-    while sum(len(lines.owners[batch]) for batch in batches[::-1][::step]) > _OWNERS_BUDGET // shares:
+    while len(batches[::step]) > 1 and sum(len(lines[batch]) for batch in batches[::step]) > _OWNERS_BUDGET // shares:
         step *= 2
-    return [lines.owners_at(batch) for batch in reversed(batches[::-1][::step])]
+    return [parse_line(lines[batch]) for batch in reversed(batches[::step])]
 
 
 def _pack(rows: Rows, budget: int) -> dict[str, Any]:

@@ -67,6 +67,7 @@ def details(index: RowIndex, lines: LineIndex, notes: list[str]) -> dict[str, An
         "phases": lines.phases(),
         "ooms": lines.ooms[-_MOST_OOMS:],
         "owners": sorted(lines.owners),
+        "contents": sorted(lines.contents),
         "shapes": lines.shapes(),
         "end": lines.end,
         "notes": [*lines.told, *notes, *([lines.broken] if lines.broken else [])],

@@ -36,6 +36,8 @@ class LineIndex:
         """What the run said of itself, updated by what it learned later."""
         self.owners: dict[int, bytes] = {}
         """The owners lines by batch, unparsed: they are many and seldom asked for."""
+        self.contents: dict[int, bytes] = {}
+        """The lines of what filled a batch's peak, by batch, unparsed."""
         self.called: dict[str, Any] = {}
         """Where training calls the model: ``file``, ``line`` and ``function``."""
         self.ooms: list[dict[str, Any]] = []
@@ -73,9 +75,9 @@ class LineIndex:
         if line is None:
             return False
         kind = line["kind"]
-        if kind == "owners":
+        if kind in ("owners", "contents"):
             if line.get("batch") is not None:
-                self.owners[line["batch"]] = text
+                (self.owners if kind == "owners" else self.contents)[line["batch"]] = text
             return True
         if kind in ("session", "device", "coordinates"):
             self.session.update({key: value for key, value in line.items() if value is not None})
@@ -138,10 +140,11 @@ class LineIndex:
 
     def owners_at(self, batch: int) -> dict[str, Any] | None:
         """Who owned the memory at this batch, or else at the nearest batch where it was recorded."""
-        if not self.owners:
-            return None
-        nearest = min(self.owners, key=lambda known: (abs(known - batch), known))
-        return parse_line(self.owners[nearest])
+        return _nearest(self.owners, batch)
+
+    def contents_at(self, batch: int) -> dict[str, Any] | None:
+        """What filled the peak of this batch, or else of the nearest whose contents were recorded."""
+        return _nearest(self.contents, batch)
 
     def shapes_of(self, number: int) -> list[Any] | None:
         """The input shapes behind a record's number, as they were recorded."""
@@ -151,6 +154,12 @@ class LineIndex:
     def shapes(self) -> dict[str, str]:
         """Input shapes by number, as text like ``input [8, 512] int64``."""
         return {str(number): _shape_text(shapes) for number, shapes in self._shapes.items()}
+
+
+def _nearest(lines: dict[int, bytes], batch: int) -> dict[str, Any] | None:
+    if not lines:
+        return None
+    return parse_line(lines[min(lines, key=lambda known: (abs(known - batch), known))])
 
 
 def _size(finding: dict[str, Any]) -> float:

@@ -211,7 +211,9 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
     def _owners(self, request: wrappers.Request) -> Any:
         process = self._process(request)
         with process.lock:
-            return self._json(request, {"owners": process.lines.owners_at(whole(request, "batch", 0))})
+            batch = whole(request, "batch", 0)
+            owners, contents = process.lines.owners_at(batch), process.lines.contents_at(batch)
+            return self._json(request, {"owners": owners, "contents": contents})
 
     def _snapshot(self, request: wrappers.Request) -> Any:
         """A snapshot as a map: one that was dropped on the page, or a post-mortem's own."""

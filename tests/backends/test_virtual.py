@@ -4,6 +4,7 @@ import copy
 import gc
 import io
 import os
+import pickle
 import threading
 
 import pytest
@@ -14,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
+from memguard.allocator.snapshot_reader import parse_snapshot
 from memguard.backends.virtual import VirtualBackend
 from memguard.text.units import MIB
 from tests.backends.virtual_gpu import virtual_gpu
@@ -388,6 +390,19 @@ def test_history_names_the_line() -> None:
         assert {"alloc", "segment_alloc", "free_requested", "free_completed", "oom"} <= set(actions)
         gpu.backend.record_history(False)
         assert gpu.backend.snapshot()["device_traces"] == [[]]
+
+
+def test_a_history_stores_each_frame_once() -> None:
+    """As PyTorch does, so that the snapshot's file is as small, and opens."""
+    with virtual_gpu(64 * MIB) as gpu:
+        gpu.backend.record_history(True, max_entries=1000)
+        for _ in range(100):
+            mib(1)
+        data = pickle.dumps(gpu.backend.snapshot())
+        gpu.backend.record_history(False)
+    assert len(parse_snapshot(data).traces[0]) > 200
+    frames = [frame for event in pickle.loads(data)["device_traces"][0] for frame in event["frames"]]
+    assert len({id(frame) for frame in frames}) < len(frames) / 50
 
 
 def test_garbage_cycles_are_freed_when_python_collects_them() -> None:

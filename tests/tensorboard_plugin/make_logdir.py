@@ -17,6 +17,7 @@ import numpy as np
 from memguard.recording.format import COLUMNS
 from memguard.recording.writer import RecordingWriter
 from memguard.records.findings import Finding, Severity
+from memguard.records.peak_contents import PeakContents, Row
 from memguard.records.stats import STAGES, BatchRecord, Stage
 from memguard.text.units import GIB, MIB
 
@@ -116,18 +117,9 @@ def make_leak(logdir: Path) -> RecordingWriter:
                     **owners,
                     "activations_bytes": activations,
                     "other_bytes": max(0, peak - activations - sum(owners.values())),
-                    "modules": [
-                        [f"model.layers.{layer}.mlp", int(activations * share)]
-                        for layer, share in ((11, 0.14), (10, 0.14), (9, 0.13), (8, 0.13))
-                    ]
-                    + [["model.lm_head", int(activations * 0.11)]],
-                    "lines": [
-                        ["/home/user/project/model.py", 88, "forward", int(activations * 0.42)],
-                        ["/home/user/project/model.py", 61, "attention", int(activations * 0.27)],
-                        *([[SCRIPT, 41, "train", leaked]] if leaked else []),
-                    ],
                 },
             )
+            writer.line("contents", contents(batch, stage, min(peak, 23 * GIB), leaked, owners).to_json())
         if batch in (LEAK_BEGINS + 12, 900, 1100):
             writer.line("finding", leak_finding(batch, leaked).to_json())
         if batch == 405:
@@ -140,6 +132,96 @@ def make_leak(logdir: Path) -> RecordingWriter:
             writer.line("end", {"reason": "OutOfMemoryError", "overhead": {"seconds": 0.41, "share": 0.0012}})
             break
     return writer
+
+
+MODEL = "/home/user/project/model.py"
+
+
+def contents(batch: int, stage: Stage, peak: int, leaked: int, owners: dict[str, int]) -> PeakContents:
+    """What filled the peak of a batch of twelve layers."""
+    rows = [
+        Row("parameters", "model.lm_head", None, None, None, "weight", (32000, 768), "float32", 94 * MIB),
+        Row(
+            "parameters",
+            "model.layers",
+            None,
+            None,
+            None,
+            "weights",
+            None,
+            "float32",
+            owners["parameters_bytes"] - 94 * MIB,
+        ),
+        Row("gradients", "AdamW group 0", None, None, None, "gradients", None, "float32", owners["gradients_bytes"]),
+        Row("optimizer", "AdamW group 0", None, None, None, "exp_avg", None, "float32", owners["optimizer_bytes"] // 2),
+        Row(
+            "optimizer",
+            "AdamW group 0",
+            None,
+            None,
+            None,
+            "exp_avg_sq",
+            None,
+            "float32",
+            owners["optimizer_bytes"] // 2,
+        ),
+    ]
+    if leaked:
+        rows.append(Row("kept", "losses", SCRIPT, 41, "train", "what it keeps", None, "", leaked))
+    left = peak - sum(row.nbytes for row in rows)
+    part = left // 40
+    for layer in range(12):
+        rows.append(
+            Row(
+                "activations",
+                f"model.layers.{layer}.mlp",
+                MODEL,
+                88,
+                "forward",
+                "GeluBackward0",
+                (8, 512, 3072),
+                "float32",
+                2 * part,
+            )
+        )
+        rows.append(
+            Row(
+                "activations",
+                f"model.layers.{layer}.attention",
+                MODEL,
+                61,
+                "attention",
+                "SoftmaxBackward0",
+                (8, 12, 512, 512),
+                "float32",
+                part,
+            )
+        )
+    rows.append(
+        Row(
+            "temporaries",
+            "model.lm_head",
+            None,
+            None,
+            None,
+            "temporaries of the backward",
+            None,
+            "",
+            peak - sum(row.nbytes for row in rows),
+        )
+    )
+    start = peak - left
+    up = [("forward", f"model.layers.{layer}", start + 3 * part * (layer + 1)) for layer in range(12)]
+    down = [("backward", module, nbytes) for _, module, nbytes in reversed(up)]
+    return PeakContents(
+        batch=batch,
+        stage=stage.value,
+        allocated_peak_bytes=peak,
+        when="backward",
+        module="model.lm_head",
+        rows=rows,
+        moments=[*up, *down],
+    )
 
 
 def leak_finding(batch: int, leaked: int) -> Finding:

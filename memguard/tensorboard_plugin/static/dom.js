@@ -7,7 +7,9 @@ export function h(tag, properties, ...children) {
   for (const [name, value] of Object.entries(properties ?? {})) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "style") Object.assign(element.style, value);
+    else if (name === "style") {
+      for (const [key, each] of Object.entries(value)) key.startsWith("--") ? element.style.setProperty(key, each) : (element.style[key] = each);
+    }
     else if (name === "data") Object.assign(element.dataset, value);
     else if (name in element && name !== "list") element[name] = value;
     else element.setAttribute(name, value);
@@ -34,6 +36,31 @@ export function table(headings, rows, options = {}) {
   return h("table", { className: options.className ?? "" },
     h("thead", null, h("tr", null, headings.map((heading, at) => cell("th", heading, at)))),
     h("tbody", null, rows.map((row) => h("tr", null, row.map((content, at) => cell("td", content ?? "", at))))));
+}
+
+// A table that sorts by the column whose heading is clicked. Columns: {title, read, show, numeric}; options: by, up, first.
+export function sortable(columns, rows, options = {}) {
+  const place = h("div", { className: "sortable" });
+  let { by = 0, up = false } = options;
+  let most = options.first ?? rows.length;
+  const compare = (a, b) => (typeof a === "string" || typeof b === "string" ? String(a ?? "").localeCompare(String(b ?? ""), undefined, { numeric: true }) : (a ?? -1) - (b ?? -1));
+  const draw = () => {
+    const sorted = [...rows].sort((a, b) => (up ? 1 : -1) * compare(columns[by].read(a), columns[by].read(b)));
+    const heading = (column, at) => h("button", { className: "sort", onclick: () => {
+      [by, up] = [at, at === by ? !up : !column.numeric];
+      draw();
+      place.querySelectorAll("th button")[at].focus();
+    } }, column.title, at === by ? (up ? " \u25b2" : " \u25bc") : "");
+    const made = table(columns.map(heading), sorted.slice(0, most).map((row) => columns.map((column) => column.show(row))), { numeric: columns.flatMap((column, at) => (column.numeric ? [at] : [])), className: options.className });
+    made.querySelectorAll("th").forEach((cell, at) => at === by && cell.setAttribute("aria-sort", up ? "ascending" : "descending"));
+    options.each?.(made, sorted.slice(0, most));
+    replace(place, made, sorted.length > most ? h("button", { onclick: () => {
+      most = rows.length;
+      draw();
+    } }, `Show all ${sorted.length} rows`) : null);
+  };
+  draw();
+  return place;
 }
 
 // A device-pixel-sharp canvas of a CSS size.

@@ -1,5 +1,6 @@
 // Explain the peak: who owned the memory of one batch, and how it differed from the median batch of its stage.
 
+import { contentsPart } from "./contents.js";
 import { h, replace, table } from "./dom.js";
 import { grownBytes } from "./findings.js";
 import { formatBytes, formatCount, formatDifference, formatPlace, formatSeconds, formatShare } from "./format.js";
@@ -21,7 +22,7 @@ const NOTABLE = 0.03;
 
 export async function peakPanel(container, page, row, capacity, isHighest) {
   const ticket = (container.dataset.ticket = String(Number(container.dataset.ticket ?? 0) + 1));
-  const owners = page.details.owners.length ? await page.source.owners(page.at, row.batch) : null;
+  const { owners, contents } = page.details.owners.length || page.details.contents.length ? await page.source.owners(page.at, row.batch) : {};
   if (container.dataset.ticket !== ticket) return;
   const known = page.details.peak?.allocated_peak_bytes !== null;
   const title = !known ? "One batch" : isHighest ? "Explain the peak: the highest of the run" : "Explain the peak";
@@ -30,7 +31,8 @@ export async function peakPanel(container, page, row, capacity, isHighest) {
       isHighest ? h("span", { className: "muted" }, "Click a batch in the chart to explain that one") : h("button", { onclick: () => page.view.pin?.(null) }, known ? "Back to the highest peak" : "Back")),
     h("p", { className: "lead", id: "peak-lead" }, h("strong", null, `Batch ${formatCount(row.batch)}`), ` (${row.stage}) `, row.allocated_peak_bytes === null ? "has no allocated peak: this device does not tell it" : ["peaked at ", h("strong", { id: "peak-bytes" }, formatBytes(row.allocated_peak_bytes))],
       capacity && row.allocated_peak_bytes !== null ? `, ${formatShare(row.allocated_peak_bytes, capacity)} of ${formatBytes(capacity)}. ` : ". ", sentence(page, row)),
-    h("div", { className: "columns" }, [owners ? h("div", null, ownersPart(owners, row)) : null, differences(page, row)]));
+    contents ? contentsPart(contents, row) : null,
+    h("div", { className: "columns" }, [owners && !contents ? h("div", null, ownersPart(owners, row)) : null, differences(page, row)]));
   container.dataset.batch = row.batch;
 }
 
@@ -66,8 +68,7 @@ export function ownersBar(owners, total) {
 
 function ownersPart(owners, row) {
   const where = owners.batch === row.batch ? "Owned by" : `Owned by, as recorded at batch ${formatCount(owners.batch)}`;
-  return [h("h3", null, where), ownersBar(owners), list("Top modules", owners.modules, (each) => [h("code", null, String(each[0])), each[1]]),
-    list("Top lines", owners.lines, (each) => [h("code", { title: String(each[0]) }, `${formatPlace(each[0], each[1])} ${each[2] ? `${each[2]}()` : ""}`), each[3]])];
+  return [h("h3", null, where), ownersBar(owners)];
 }
 
 export function list(title, entries, read) {

@@ -75,7 +75,8 @@ function embedded(data) {
     worst: async () => data.worst,
     heat: async () => data.heat,
     async owners({ rank }, batch) {
-      return data.told[rank].owners.reduce((best, each) => (!best || Math.abs(each.batch - batch) < Math.abs(best.batch - batch) ? each : best), null);
+      const nearest = (lines) => lines.reduce((best, each) => (!best || Math.abs(each.batch - batch) < Math.abs(best.batch - batch) ? each : best), null);
+      return { owners: nearest(data.told[rank].owners), contents: nearest(data.told[rank].contents) };
     },
   };
 }

@@ -41,7 +41,7 @@ export const server = {
     return (await get("heat", { run, start })).json();
   },
   async owners(at, batch) {
-    return (await (await get("owners", { ...at, batch })).json()).owners;
+    return (await get("owners", { ...at, batch })).json();
   },
   async snapshot(at, id) {
     return (await get("snapshot", { ...at, id })).json();
