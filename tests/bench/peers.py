@@ -70,18 +70,18 @@ class LeastRecord(Callback):
 
 
 class LeastHooks:
-    """The least that watches a plain loop: two hooks on its model, two on its optimizers.
+    """The least that watches a plain loop: two hooks on each of its models, two on its optimizers.
 
     Args:
-        model: The module that the loop calls.
+        models: The modules that the loop calls.
         records: Whether the last of them keeps a record of each batch, as `LeastRecord` does; else all do nothing.
     """
 
-    def __init__(self, model: nn.Module, *, records: bool) -> None:
+    def __init__(self, *models: nn.Module, records: bool) -> None:
         self._kept: list[tuple[object, ...]] = []
         self._handles = [
-            model.register_forward_pre_hook(_nothing, prepend=True, with_kwargs=True),
-            model.register_forward_hook(_nothing, always_call=True),
+            *(model.register_forward_pre_hook(_nothing, prepend=True, with_kwargs=True) for model in models),
+            *(model.register_forward_hook(_nothing, always_call=True) for model in models),
             register_optimizer_step_pre_hook(_nothing),
             register_optimizer_step_post_hook(self._record if records else _nothing),
         ]

@@ -1,0 +1,1 @@
+"""Small trainings as the public writes them, one for each kind of loop, to be run plain and guarded."""
