@@ -1,9 +1,9 @@
 """What users meet first: whole runs of small trainings, plain and guarded: ``python -m tests.bench programs``.
 
-Each training of `tests.bench.loops` runs in a process of its own, plain, under `watch` (or its Trainer's callback), under
-`memguard run`, and where that has a meaning under the least hooks that record. The variants run in turns. A cost is the
-median, over the turns, of the difference of processor time to the same turn's plain run; its spread is half of the range
-that holds the middle half of the turns. A run tells three figures:
+Each training of `tests.bench.loops` runs in a process of its own: plain, under `watch` (or its Trainer's callback),
+under `memguard run`, and where that has a meaning under the least hooks that record. The variants run in turns. A cost
+is the median, over the turns, of the difference of processor time to the same turn's plain run; its spread is half of
+the range that holds the middle half of the turns. A run tells three figures:
 
 - start-up: everything but the loop after its first batch: imports of memguard's, its guard, the first batch, the end;
 - the first thousand batches, in the mean: most leak checks run in these;
@@ -120,6 +120,7 @@ def _run(name: str, steps: int, variant: str) -> Times:
             options = ["--logdir", folder, *(["--device", device] if device else [])]
             program = ["-m", "memguard", "run", *options, *program]
         environ = os.environ | {"OMP_NUM_THREADS": "1", "MEMGUARD_LOGDIR": folder}
+        environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run([sys.executable, "-W", "ignore", *program], env=environ, capture_output=True, text=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,4 +1,4 @@
-"""Loops with one model: a classifier, a text model, an autoencoder, and the ways to step that are not an optimizer's."""
+"""Loops with one model: a classifier, a text model, an autoencoder, and ways to step without a plain optimizer."""
 
 from __future__ import annotations
 
