@@ -16,17 +16,17 @@ from memguard.clocks import now
 from memguard.records.findings import Finding
 from memguard.records.phases import INSIDE
 from memguard.records.stats import Run, Series, Stage
+from memguard.sinks.event_file import EventFile
 from memguard.sinks.findings_table import as_markdown
 from memguard.sinks.interface import Sink
-from memguard.sinks.tensorboard_events import layout_event, manifest_event
+from memguard.sinks.tensorboard_events import layout_event, manifest_event, scalars_event, text_event
 from memguard.sinks.window import Window
 from memguard.text.units import GIB
 
 logger = logging.getLogger("memguard")
 
 WAITING, WAIT_SECONDS = 8, 1.0
-"""Points that are handed over to memguard's own writer together, where they come faster than that one by one: to wake
-its thread takes longer than all else. Its queue takes ten."""
+"""Points that are written to memguard's own file together, where they come faster than that one by one."""
 
 
 @final
@@ -153,15 +153,10 @@ class TensorBoardSink(Sink):
 
 
 def _own_writer(logdir: str) -> _Writer | None:
-    """One that writes there; None without TensorBoard, or, which is said, where it cannot take the directory's name."""
+    """One that writes there; None, which is said, where its name has letters that this process cannot write."""
     try:
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-    except ImportError:
-        logger.info("memguard: no curves, for tensorboard is not installed: pip install 'torch-memguard[tensorboard]'")
-        return None
-    try:
-        return _Writer(EventFileWriter(logdir), owned=True)
-    except UnicodeError:  # a locale of ASCII alone; TensorBoard encodes names by itself
+        return _Writer(EventFile(logdir), owned=True)
+    except UnicodeError:
         reason = "its name has letters that this process's locale does not know; PYTHONUTF8=1 helps"
         logger.warning("memguard: no curves for TensorBoard in %s: %s", ascii(logdir), reason)
         return None
@@ -169,71 +164,59 @@ def _own_writer(logdir: str) -> _Writer | None:
 
 @final
 class _Writer:
-    """One face for torch's SummaryWriter, tensorboardX's, and TensorBoard's own EventFileWriter.
+    """One face for torch's SummaryWriter, tensorboardX's, and memguard's own file.
 
     Only torch's writer is given protocol buffers: one of another family kills tensorboardX's writer thread.
     """
 
     def __init__(self, writer: Any, *, owned: bool) -> None:
         self._writer, self._owned = writer, owned
-        self._waiting: list[Any] = []
+        self._waiting: list[bytes] = []
         self._handed_over = 0.0
+        self._add_event: Callable[[Any], None] | None = None
         file_writer = getattr(writer, "_get_file_writer", None)  # torch.utils.tensorboard, checked in torch 2.13
-        if owned:
-            self._events: Any = writer
-        elif type(writer).__module__.startswith("torch.") and file_writer is not None:
-            self._events = file_writer().event_writer
-        else:
-            self._events = None
+        if type(writer).__module__.startswith("torch.") and file_writer is not None:
+            self._add_event = file_writer().event_writer.add_event
 
     def scalars(self, values: dict[str, float], step: int) -> None:
         """One point of several curves, as one event where the writer allows it."""
-        if self._events is None:
+        if not (self._owned or self._add_event):
             for tag, value in values.items():
                 self._writer.add_scalar(tag, value, step)
             return
-
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
-        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
         time = now()
-        self._waiting.append(Event(wall_time=time, step=step, summary=summary))
+        self._waiting.append(scalars_event(values, step, time))
         if not self._owned or len(self._waiting) >= WAITING or time - self._handed_over >= WAIT_SECONDS:
             self._handed_over = time
             self._hand_over()
 
-    def event(self, event: Any) -> None:
+    def event(self, event: bytes) -> None:
         """An event of our own making, where the writer can take one."""
-        if self._events is not None:
+        if self._owned or self._add_event:
             self._waiting.append(event)
             self._hand_over()
 
     def text(self, tag: str, markdown: str, step: int) -> None:
         """A text, which TensorBoard shows as markdown."""
-        if self._events is None:
+        if self._owned or self._add_event:
+            self.event(text_event(tag, markdown, step))
+        else:
             self._writer.add_text(tag, markdown, step)
-            return
-
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
-        from tensorboard.compat.proto.tensor_pb2 import TensorProto
-        from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
-
-        metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
-        shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
-        tensor = TensorProto(dtype="DT_STRING", string_val=[markdown.encode()], tensor_shape=shape)
-        value = Summary.Value(tag=f"{tag}/text_summary", metadata=metadata, tensor=tensor)
-        self.event(Event(wall_time=now(), step=step, summary=Summary(value=[value])))
 
     def close(self) -> None:
         """Flushes; closes the writer if it is memguard's own."""
         self._hand_over()
-        self._writer.flush()
         if self._owned:
             self._writer.close()
+        else:
+            self._writer.flush()
 
     def _hand_over(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for event in waiting:
-            self._events.add_event(event)
+        if self._owned and waiting:
+            self._writer.write(waiting)
+        elif self._add_event is not None:
+            from tensorboard.compat.proto.event_pb2 import Event  # the user's writer has loaded it
+
+            for event in waiting:
+                self._add_event(Event.FromString(event))

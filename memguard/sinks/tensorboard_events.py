@@ -1,39 +1,56 @@
-"""Events that are more than a scalar or a text: the Memory tab's portable manifest, and a layout for Custom Scalars."""
+"""The events that memguard adds to a run in TensorBoard, as protocol buffers: curves, texts, the tab's manifest.
+
+They are put together by hand, for TensorBoard's own classes take longer to import than a short run to train. The
+numbers of the fields are those of ``event.proto``, ``summary.proto`` and ``tensor.proto`` in TensorBoard.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import struct
 from typing import Any
 
 from memguard.clocks import now
 
 PLUGIN = "memguard"
 MANIFEST = "memguard/manifest"
+_STRING = 7  # DataType.DT_STRING
+_TENSORS = 2  # DataClass.DATA_CLASS_TENSOR
+_LENGTH_DELIMITED, _FIXED_4, _FIXED_8 = 2, 5, 1  # wire types; the fourth, of a number, is 0
 
 
-def manifest_event(manifest: dict[str, Any], step: int, wall_time: float | None = None) -> Any:
-    """An event that carries a JSON text for the Memory tab; no torch.
+def version_event() -> bytes:
+    """The first event of a file."""
+    return _double(1, now()) + _bytes(3, b"brain.Event:2")
+
+
+def scalars_event(values: dict[str, float], step: int, wall_time: float) -> bytes:
+    """One point of several curves, by tag."""
+    return _event([_bytes(1, tag.encode()) + _float(2, value) for tag, value in values.items()], step, wall_time)
+
+
+def text_event(tag: str, markdown: str, step: int) -> bytes:
+    """A text, which TensorBoard shows as markdown."""
+    tensor = _number(1, _STRING) + _bytes(2, _bytes(2, _number(1, 1))) + _bytes(8, markdown.encode())
+    metadata = _bytes(1, _bytes(1, b"text"))
+    return _event([_bytes(1, f"{tag}/text_summary".encode()) + _bytes(8, tensor) + _bytes(9, metadata)], step)
+
+
+def manifest_event(manifest: dict[str, Any], step: int) -> bytes:
+    """An event that carries a JSON text for the Memory tab.
 
     It turns the tab on, and tells of a run where only TensorBoard's own files were copied.
 
     Args:
         manifest: What to tell of the run; JSON values.
         step: Grows from event to event of a run, or TensorBoard drops what came before.
-        wall_time: Seconds since 1970; now by default.
-
-    Returns:
-        A ``tensorboard.compat.proto.event_pb2.Event``, for any ``EventFileWriter.add_event``.
     """
-    from tensorboard.compat.proto import summary_pb2
-    from tensorboard.util import tensor_util
-
-    metadata = summary_pb2.SummaryMetadata(data_class=summary_pb2.DATA_CLASS_TENSOR)
-    metadata.plugin_data.plugin_name = PLUGIN
-    return _event(MANIFEST, metadata, tensor_util.make_tensor_proto(json.dumps(manifest)), step, wall_time)
+    metadata = _bytes(1, _bytes(1, PLUGIN.encode())) + _number(4, _TENSORS)
+    return _text_value(MANIFEST, json.dumps(manifest).encode(), metadata, step)
 
 
-def layout_event(tags: dict[str, list[str]], step: int, wall_time: float | None = None) -> Any:
+def layout_event(tags: dict[str, list[str]], step: int) -> bytes:
     """An event that arranges our curves in TensorBoard's Custom Scalars tab.
 
     A run has one layout: the last one written counts, so this replaces one of the user's own.
@@ -41,24 +58,45 @@ def layout_event(tags: dict[str, list[str]], step: int, wall_time: float | None 
     Args:
         tags: The tags of each chart, by its title.
         step: See `manifest_event`.
-        wall_time: Seconds since 1970; now by default.
     """
-    from tensorboard.plugins.custom_scalar import layout_pb2, metadata
-    from tensorboard.util import tensor_util
-
-    charts = [
-        layout_pb2.Chart(
-            title=title, multiline=layout_pb2.MultilineChartContent(tag=[re.escape(tag) + "$" for tag in names])
-        )
-        for title, names in tags.items()
-    ]
-    layout = layout_pb2.Layout(category=[layout_pb2.Category(title="Memory (memguard)", chart=charts)])
-    tensor = tensor_util.make_tensor_proto(layout.SerializeToString())
-    return _event(metadata.CONFIG_SUMMARY_TAG, metadata.create_summary_metadata(), tensor, step, wall_time)
+    category = _bytes(1, b"Memory (memguard)")
+    for title, names in tags.items():
+        lines = b"".join(_bytes(1, (re.escape(name) + "$").encode()) for name in names)
+        category += _bytes(2, _bytes(1, title.encode()) + _bytes(2, lines))
+    metadata = _bytes(1, _bytes(1, b"custom_scalars"))
+    return _text_value("custom_scalars__config__", _bytes(2, category), metadata, step)
 
 
-def _event(tag: str, metadata: Any, tensor: Any, step: int, wall_time: float | None) -> Any:
-    from tensorboard.compat.proto import event_pb2, summary_pb2
+def _text_value(tag: str, text: bytes, metadata: bytes, step: int) -> bytes:
+    tensor = _number(1, _STRING) + _bytes(2, b"") + _bytes(8, text)
+    return _event([_bytes(1, tag.encode()) + _bytes(8, tensor) + _bytes(9, metadata)], step)
 
-    summary = summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])
-    return event_pb2.Event(step=step, wall_time=now() if wall_time is None else wall_time, summary=summary)
+
+def _event(values: list[bytes], step: int, wall_time: float | None = None) -> bytes:
+    summary = b"".join(_bytes(1, value) for value in values)
+    return _double(1, now() if wall_time is None else wall_time) + _number(2, step) + _bytes(5, summary)
+
+
+def _varint(number: int) -> bytes:
+    told = bytearray()
+    while number > 0x7F:
+        told.append(number & 0x7F | 0x80)
+        number >>= 7
+    told.append(number)
+    return bytes(told)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return _varint(field << 3 | _LENGTH_DELIMITED) + _varint(len(value)) + value
+
+
+def _float(field: int, value: float) -> bytes:
+    return _varint(field << 3 | _FIXED_4) + struct.pack("<f", value)
+
+
+def _double(field: int, value: float) -> bytes:
+    return _varint(field << 3 | _FIXED_8) + struct.pack("<d", value)

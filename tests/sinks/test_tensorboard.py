@@ -7,6 +7,7 @@ import pytest
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, Stage
 from memguard.sinks.tensorboard import WAITING, TensorBoardSink
+from memguard.sinks.tensorboard_events import scalars_event, text_event
 from memguard.text.units import GIB
 from tests.fakes import finding
 
@@ -26,6 +27,12 @@ def read(folder: Path) -> Any:
     events = EventAccumulator(str(folder), size_guidance={"scalars": 1000, "tensors": 10})
     events.Reload()
     return events
+
+
+def steps(folder: Path) -> list[int]:
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    return [event.step for event in EventFileLoader(str(next(folder.iterdir()))).Load()]
 
 
 class FakeWriter:
@@ -77,37 +84,31 @@ def test_curves_are_few_well_named_and_have_units(tmp_path: Path) -> None:
 
 def test_a_point_waits_only_for_those_that_come_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Points of long batches are handed over one by one; those of short ones some at a time."""
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-    written: list[int] = []
-    monkeypatch.setattr(EventFileWriter, "add_event", lambda self, event: written.append(event.step))
     seconds = itertools.count(1000.0, 10.0)
     monkeypatch.setattr("memguard.sinks.tensorboard.now", lambda: next(seconds))
     sink = TensorBoardSink(log_every=1, logdir=tmp_path)
     for batch in range(3):
         sink.records([record(batch)], RUN)
-    assert written[-1] == 2
+    assert steps(tmp_path)[-1] == 2
     monkeypatch.setattr("memguard.sinks.tensorboard.now", lambda: 1020.0)
     for batch in range(3, 2 + WAITING):
         sink.records([record(batch)], RUN)
-    assert written[-1] == 2
+    assert steps(tmp_path)[-1] == 2
     sink.records([record(2 + WAITING)], RUN)
-    assert written[-WAITING:] == list(range(3, 3 + WAITING))
+    assert steps(tmp_path)[-WAITING:] == list(range(3, 3 + WAITING))
     sink.close()
 
 
 def test_points_that_wait_are_written_before_what_comes_later(tmp_path: Path) -> None:
     """TensorBoard's fast loader drops what steps backward; and none of them waits for ever."""
-    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-
     sink = TensorBoardSink(log_every=1, logdir=tmp_path)
     for batch in range(3 * WAITING + 2):
         sink.records([record(batch)], RUN)
         if batch == WAITING + 2:
             sink.finding(finding(batch=batch, severity=Severity.WARNING))
     sink.close()
-    steps = [event.step for event in EventFileLoader(str(next(tmp_path.iterdir()))).Load()]
-    assert steps == sorted(steps) and set(steps) == set(range(3 * WAITING + 2))
+    written = steps(tmp_path)
+    assert written == sorted(written) and set(written) == set(range(3 * WAITING + 2))
 
 
 def test_a_logged_step_costs_less_than_2_kib(tmp_path: Path) -> None:
@@ -179,14 +180,32 @@ def test_without_a_writer_or_directory_nothing_is_written() -> None:
     sink.close()
 
 
-def test_a_directory_that_tensorboard_cannot_name_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Letters that the locale does not know are no failure of the sink's."""
+def test_a_directory_with_letters_outside_the_locale_has_curves(tmp_path: Path) -> None:
+    """Python's own spelling of bytes that are no UTF-8 is a name like any other."""
     sink = TensorBoardSink(log_every=1, logdir=tmp_path / "\udcc3\udcbc")
     sink.records([record(0)], RUN)
-    sink.records([record(1)], RUN)
     sink.close()
-    assert len(caplog.messages) == 1
-    assert caplog.messages[0].endswith("PYTHONUTF8=1 helps") and "no curves for TensorBoard" in caplog.messages[0]
+    (file,) = (tmp_path / "\udcc3\udcbc").iterdir()
+    assert file.stat().st_size > 100
+
+
+def test_events_are_those_that_tensorboard_itself_would_write(tmp_path: Path) -> None:
+    """TensorBoard's own classes read all of their fields, and its loader the file with its sums."""
+    from google.protobuf.json_format import MessageToDict
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    sink = TensorBoardSink(log_every=1, logdir=tmp_path, layout=True)
+    sink.records([record(7)], RUN)
+    sink.finding(finding())
+    sink.close()
+    tags = read(tmp_path).Tags()["tensors"]
+    assert {"memory/findings/text_summary", "memguard/manifest", "custom_scalars__config__"} <= set(tags)
+    curves = MessageToDict(Event.FromString(scalars_event({"a": 1.5, "b": 0.0}, 300, 1e9)))
+    points = [{"tag": "a", "simpleValue": 1.5}, {"tag": "b", "simpleValue": 0.0}]
+    assert curves == {"wallTime": 1e9, "step": "300", "summary": {"value": points}}
+    (text,) = Event.FromString(text_event("t", "x" * 300, 2)).summary.value
+    assert (text.tag, text.metadata.plugin_data.plugin_name) == ("t/text_summary", "text")
+    assert text.tensor.string_val == [b"x" * 300] and text.tensor.tensor_shape.dim[0].size == 1
 
 
 @pytest.mark.parametrize("batches", [1, 49])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from werkzeug.test import Client
 
+from memguard.sinks.event_file import EventFile
 from memguard.sinks.tensorboard_events import manifest_event
 from memguard.tensorboard_plugin.plugin import MemoryPlugin
 from memguard.text.units import GIB
@@ -19,12 +20,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what
 
 def test_a_run_of_which_only_events_were_copied_is_listed(tmp_path: Path) -> None:
     """The newest manifest in TensorBoard's own file tells of the run, and turns the tab on."""
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-    writer = EventFileWriter(str(tmp_path / "copied"))
+    writer = EventFile(tmp_path / "copied")
     for step in range(30):
         manifest = {"count": step, "device_total_bytes": 24 * GIB, "peak": {"allocated_peak_bytes": GIB + step}}
-        writer.add_event(manifest_event(manifest, step))
+        writer.write([manifest_event(manifest, step)])
     writer.close()
     with serve(tmp_path) as url:
         until = time.monotonic() + 60
