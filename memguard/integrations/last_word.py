@@ -93,9 +93,15 @@ def _take_in(summary: Summary, run: RunOnDisk) -> None:
 
 
 def _last_of_all(run: RunOnDisk, launch: Launch) -> str | None:
-    """The worst of all ranks in a line, on the rank that ends last; None without a warning."""
+    """The worst of all ranks in a line, on the rank that ends last; None without a warning.
+
+    Ranks that end within moments each see that all have ended. All of them find the same times in the recordings, so
+    they agree on which one was last; where rank 0 was, its summary has the rest.
+    """
     others = [each for rank, each in run.ranks.items() if rank != launch.rank]
     if len(run.ranks) < launch.world_size or any(each.summary.ended is None for each in others):
+        return None
+    if max(run.ranks, key=lambda rank: (run.ranks[rank].end_time or 0.0, rank)) != launch.rank:
         return None
     if run.summary.oom is not None:
         oom = run.summary.oom

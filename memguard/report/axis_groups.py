@@ -21,6 +21,8 @@ Place: TypeAlias = "Mapping[str, int | str]"
 NODE, LOCAL, RANK = "node", "local_rank", "rank"
 EXPLAINED = 0.8
 """Share of the variance over the ranks that a group must explain."""
+_KNOWN = 0.5
+"""Share of the ranks that must have a figure for a group to be named by it."""
 _SIMPLER = 0.01
 """What each further axis must explain to be worth naming; a rank by itself counts as half an axis more."""
 _PREFERRED = 0.002
@@ -80,14 +82,20 @@ class Fleet:
         """The group that is above the rest; None where no group explains the figure.
 
         Args:
-            values: The figure of each rank, in the order of `ranks`.
+            values: The figure of each rank, in the order of `ranks`; NaN where it is unknown. A rank without one is in
+                no group; where most have none, there is no group.
             of_host: Whether it is one of the host, which follows nodes rather than parallel axes.
         """
-        top, total = int(values.argmax()), float(((values - values.mean()) ** 2).sum())
-        if len(values) < 2 or total <= 0:
+        known = np.flatnonzero(~np.isnan(values))
+        if len(known) < max(2, _KNOWN * len(values)):
             return None
-        own = {name: column[top] for name, column in self._columns.items() if column[top] is not None}
-        masks = {name: np.asarray([each == value for each in self._columns[name]]) for name, value in own.items()}
+        ranks, values = [self.ranks[at] for at in known.tolist()], values[known]
+        columns = {name: [column[at] for at in known.tolist()] for name, column in self._columns.items()}
+        top, total = int(values.argmax()), float(((values - values.mean()) ** 2).sum())
+        if total <= 0:
+            return None
+        own = {name: column[top] for name, column in columns.items() if column[top] is not None}
+        masks = {name: np.asarray([each == value for each in columns[name]]) for name, value in own.items()}
         alone = np.arange(len(values)) == top
         found: list[tuple[float, tuple[str, ...], Array]] = [(_score(values, alone, total) - 1.5 * _SIMPLER, (), alone)]
         for count in range(1, _MOST_AXES + 1):
@@ -101,23 +109,31 @@ class Fleet:
         if score < EXPLAINED - _SIMPLER * _MOST_AXES:
             return None
         axes: dict[str, int | str] = {name: value for name in names if (value := own[name]) is not None}
-        ranks = tuple(rank for rank, inside in zip(self.ranks, mask.tolist(), strict=True) if inside)
+        members = tuple(rank for rank, inside in zip(ranks, mask.tolist(), strict=True) if inside)
         return Group(
-            axes=axes or {RANK: ranks[0]},
-            ranks=ranks,
+            axes=axes or {RANK: members[0]},
+            ranks=members,
             inside=float(np.median(values[mask])),
             outside=float(np.median(values[~mask])),
-            words=self.words(axes) if axes else self.rank_words(ranks[0]),
+            words=self.words(axes) if axes else self.rank_words(members[0]),
         )
 
     def by_axis(self, values: Array) -> tuple[str, dict[int | str, float]] | None:
-        """The parallel axis along which the figure differs, with its median at each place; None where none does."""
+        """The parallel axis along which the figure differs, with its median at each place; None where none does.
+
+        Args:
+            values: The figure of each rank, in the order of `ranks`; NaN where it is unknown.
+        """
+        known = ~np.isnan(values)
+        if not known.any():
+            return None
+        ours, values = np.flatnonzero(known).tolist(), values[known]
         total = float(((values - values.mean()) ** 2).sum())
         best: tuple[float, str, dict[int | str, float]] | None = None
         for name in sorted(AXES, key=lambda each: each not in _UNLIKE):
             if name not in self._columns:
                 continue
-            column = np.asarray([-1 if each is None else each for each in self._columns[name]])
+            column = np.asarray([-1 if (each := self._columns[name][at]) is None else each for at in ours])
             places, inverse, counts = np.unique(column, return_inverse=True, return_counts=True)
             if len(places) > len(values) // 2:
                 continue  # a place for every rank or two explains anything

@@ -34,6 +34,9 @@ _MOST = 3
 _MOST_VERDICTS = 16
 _SHARED, _ELSEWHERE = 0.75, 0.25
 """A finding belongs to a group where at least so many of its ranks have it, and at most so many of the others."""
+_CHANCE = 0.05
+"""So does one that fewer of its ranks have and no other, where that is less likely than this if it were on any ranks:
+checks are samples, and not every rank's comes to what all of them do."""
 _ORDER = list(Severity)
 _CAUSES = ("MG1", "MG2", "MG3")
 """Beginnings of the codes of rules that name what keeps memory."""
@@ -143,10 +146,10 @@ class Verdicts:
         return self.found
 
     def _compare(self, kind: str, figure: _Figure, least: int, *, part: float = _NOTICED) -> None:
-        """Names the groups whose figure is above the others', where all ranks know theirs."""
-        known = [figure(self._ranks[rank]) for rank in self._fleet.ranks]
-        if not any(value is None for value in known):
-            self._name(kind, np.asarray(known, dtype=np.float64), least, part)
+        """Names the groups whose figure is above the others'; a rank that does not know its own is in none."""
+        self._name(
+            kind, np.asarray([figure(self._ranks[rank]) for rank in self._fleet.ranks], dtype=float), least, part
+        )
 
     def _name(self, kind: str, values: Array, least: int, part: float) -> None:
         """Names the groups whose figure is above the others', highest first."""
@@ -207,12 +210,14 @@ class Verdicts:
         fitting = []
         for cause, of in self._of_cause.items():
             here = len(inside & of.keys())
-            if here < _SHARED * len(inside) or len(of) - here > _ELSEWHERE * outside:
+            shared = here >= _SHARED * len(inside) and len(of) - here <= _ELSEWHERE * outside
+            suits, alone = _suits(cause[0], of_host), here == len(of)
+            if not shared and not (suits == 2 and alone and (len(inside) / max(len(self._ranks), 1)) ** here < _CHANCE):
                 continue
             finding = of[min(inside & of.keys())]
             elsewhere = (len(of) - here) / max(outside, 1)
             severity = _ORDER.index(finding.severity)
-            weight = (_suits(cause[0], of_host), finding.file is not None, -elsewhere, severity, finding.bytes or 0)
+            weight = (suits, shared, finding.file is not None, -elsewhere, severity, finding.bytes or 0)
             fitting.append((weight, finding))
         return max(fitting, key=lambda each: each[0], default=(None, None))[1]
 
@@ -233,7 +238,13 @@ class Verdicts:
         first = self._ranks[group.ranks[0]]
         if kind == "grows" and first.restarts and not first.grew_before:
             what += ", since its restart"
-        return f"only {_members(group)} {what}{_at(finding, file, line)}"
+        return f"only {_members(group)} {what}{_at(finding, file, line, found_on=self._found_on(finding, group))}"
+
+    def _found_on(self, finding: Finding | None, group: Group) -> str:
+        """On which ranks of a group its finding is, where that is on few of them."""
+        if finding is None or len(of := self._of_cause[finding.cause]) >= _SHARED * len(group.ranks):
+            return ""
+        return f", found on {ranks_text(sorted(of))}"
 
     def _from_findings(self) -> None:
         """Findings that a group of ranks has alone, and that no figure named."""
@@ -279,7 +290,7 @@ def _suits(code: str, of_host: bool) -> int:
     return 2 if of_host or code[:3] in _CAUSES or code in ("MG405", "MG501") else 1
 
 
-def _at(finding: Finding | None, file: object, line: object, *, with_code: bool = True) -> str:
+def _at(finding: Finding | None, file: object, line: object, *, with_code: bool = True, found_on: str = "") -> str:
     """The line and the holder, after a comma."""
     if not isinstance(file, str):
         return ""
@@ -287,4 +298,4 @@ def _at(finding: Finding | None, file: object, line: object, *, with_code: bool 
     if finding is None:
         return f"; the model is called at {place}"
     holder = f", `{finding.holder}` in {place}" if finding.holder else f", {place}"
-    return holder + (f" ({finding.code})" if with_code else "")
+    return holder + (f" ({finding.code}{found_on})" if with_code else "")

@@ -21,6 +21,10 @@ MOST = 4096
 """Stretches that are kept of a recording."""
 _COMPARED = 256
 """Steps in which ranks are compared."""
+_MOST_RANKS = 0.5
+"""Steps in which fewer of the ranks have a record do not count."""
+_OFTEN = 0.8
+"""The quantile of a rank's steps that ranks are compared by."""
 _KEPT = ("batch", "stage", "shapes", "allocated_start_bytes")
 
 
@@ -91,6 +95,12 @@ def _known(rows: Rows, name: str) -> Array:
     return values
 
 
+def _quantiles(above: Array) -> Array:
+    """The same quantile of each row's known values; NaN of a row without one."""
+    rows = [row[~np.isnan(row)] for row in above]
+    return np.asarray([np.quantile(row, _OFTEN) if len(row) else np.nan for row in rows])
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
@@ -106,18 +116,24 @@ class Spread:
         return int(self.table[self.ranks.index(rank)].argmax())
 
     def usual(self) -> Array | None:
-        """Each rank's usual peak in bytes: the median one, moved by how far the rank is above the others in most steps.
+        """Each rank's usual high peak in bytes: the median one, moved by how far the rank is above the others.
 
-        What differs from step to step for all ranks alike (longer batches), and single spikes, do not count. None where
-        a rank has no record.
+        Taken is what a fifth of a rank's steps exceed: a rank whose batches are longer now and then counts, and what
+        differs from step to step for all ranks alike (longer batches), and single spikes, do not. NaN for a rank that
+        has no record in the steps that most ranks have; None where no rank has one.
         """
         shown = self.table[:, :: max(1, self.table.shape[1] // _COMPARED)]
-        known = np.where(shown >= 0, shown, np.nan)
-        known = known[:, ~np.isnan(known).any(axis=0)]  # steps that all ranks have
-        if not known.shape[1]:
+        shown = shown[(shown >= 0).any(axis=1)]
+        shown = shown[:, (shown >= 0).mean(axis=0) > _MOST_RANKS] if len(shown) else shown
+        if not shown.size:
             return None
-        common = np.median(known, axis=0)
-        usual: Array = np.median(known - common, axis=1) + np.median(common)
+        known = np.where(shown >= 0, shown, np.nan)
+        complete = not np.isnan(known).any()
+        common = np.median(known, axis=0) if complete else np.nanmedian(known, axis=0)
+        above = known - common
+        usual: Array = np.full(len(self.table), np.nan)
+        high = np.quantile(above, _OFTEN, axis=1) if complete else _quantiles(above)
+        usual[(self.table >= 0).any(axis=1)] = high + np.median(common)
         return usual
 
     def curves(self) -> dict[str, list[int]]:

@@ -263,7 +263,7 @@ def _add(run: RunOnDisk, recording: Recording, most: int) -> None:
         peers=recording.of_kind("peer"),
         trend=trend_of(rows),
         called=called[0] if called else {},
-        grew_before=known is not None and (known.grew_before or known.trend.device.bytes > 0),
+        grew_before=known is not None and (known.grew_before or (known.trend.device.bytes or 0) > 0),
     )
 
 

@@ -24,10 +24,14 @@ _NOTABLE, _FALLS = 0.05, 0.1
 class Growth:
     """How a size rises over the training batches of a recording."""
 
-    bytes: int = 0
-    """From the second stretch to the last one; 0 where it falls again, rises but once, or no longer does at the end."""
+    bytes: int | None = 0
+    """From the second stretch to the last one; 0 where it falls again, rises but once, or no longer does at the end;
+    None where there are too few batches to tell, or none with a size."""
     per_step: float = 0.0
     """The same for each optimizer step since it began, or for each batch without an optimizer."""
+
+
+_UNKNOWN = Growth(bytes=None)
 
 
 @final
@@ -35,9 +39,9 @@ class Growth:
 class Trend:
     """What a rank's training batches come to. None is unknown."""
 
-    device: Growth = Growth()
+    device: Growth = _UNKNOWN
     """Of what stays allocated after a batch."""
-    host: Growth = Growth()
+    host: Growth = _UNKNOWN
     """Of the process's resident memory."""
     held_bytes: int | None = None
     """What is allocated before a batch, in the last stretch."""
@@ -75,10 +79,10 @@ def _growth(values: Array, clock: Array) -> Growth:
     """How far the medians of equal stretches rise, where they go on rising to the end."""
     count = len(values) // _PARTS
     if len(values) < _LEAST_BATCHES:
-        return Growth()
+        return _UNKNOWN
     used = values[len(values) - count * _PARTS :].reshape(_PARTS, count)
     if np.isnan(used).all(axis=1).any():
-        return Growth()
+        return _UNKNOWN
     median = np.nanmedian if np.isnan(used).any() else np.median  # the former takes ten times as long
     medians = median(used, axis=1)[1:]
     times = np.median(clock[len(values) - count * _PARTS :].reshape(_PARTS, count), axis=1)[1:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -65,10 +66,38 @@ def test_rank_0_tells_the_worst_of_all_ranks(tmp_path: Path) -> None:
 def test_the_last_rank_to_end_has_the_last_word(tmp_path: Path) -> None:
     """Another rank than 0 speaks where all others have ended, and names the worst of all."""
     _recorded(tmp_path, heavy=2)
+    _end_at(tmp_path, 5.0, 7.0, 6.0)
     summary = summarize(Recording.open(load_run([str(tmp_path)]).ranks[1].path))
     text = closing_text(read_launch({"RANK": "1", "WORLD_SIZE": "3"}), summary)
     assert text is not None and text.startswith("memguard: all 3 ranks have ended. The worst finding is on rank 2: MG")
     assert closing_text(read_launch({"RANK": "1", "WORLD_SIZE": "4"}), summary) is None, "one has not even begun"
+
+
+@pytest.mark.parametrize(
+    ("ends", "last"), [((5.0, 7.0, 6.0), [1]), ((5.0, 6.0, 6.0), [2]), ((6.0, 6.0, 5.0), [1]), ((7.0, 6.0, 5.0), [])]
+)
+def test_ranks_that_end_together_agree_on_which_is_the_last(
+    tmp_path: Path, ends: tuple[float, ...], last: list[int]
+) -> None:
+    """Each sees that all have ended, and one says so; where rank 0 was the last, its summary says it."""
+    _recorded(tmp_path)
+    _end_at(tmp_path, *ends)
+    told = {}
+    for rank, each in load_run([str(tmp_path)]).ranks.items():
+        told[rank] = closing_text(
+            read_launch({"RANK": str(rank), "WORLD_SIZE": "3"}), summarize(Recording.open(each.path))
+        )
+    assert [rank for rank in (1, 2) if told[rank] is not None] == last
+    assert told[0] is not None
+
+
+def _end_at(folder: Path, *times: float) -> None:
+    """Sets when each rank ended."""
+    for rank, each in load_run([str(folder)]).ranks.items():
+        path = each.path.with_suffix(".jsonl")
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines = [{**line, "time": times[rank]} if line["kind"] == "end" else line for line in lines]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 @pytest.mark.parametrize(
