@@ -39,4 +39,4 @@ def window(request: wrappers.Request) -> tuple[float | None, float | None, int]:
         ends.append(value)
     if ends[0] is not None and ends[1] is not None and ends[0] > ends[1]:
         raise BadRequest(f"x0 must not be above x1, got {ends[0]:g} and {ends[1]:g}")
-    return ends[0], ends[1], min(4000, max(50, whole(request, "px", 1000)))
+    return ends[0], ends[1], min(50_000, max(50, whole(request, "px", 1000)))

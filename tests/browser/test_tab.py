@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -519,3 +521,54 @@ def test_what_filled_the_peak_is_an_icicle_and_a_table(visit: Visit, url: str, d
     frame.hover(".part[data-name^='GeluBackward0'] >> nth=0")
     assert "[8, 512, 3072] float32" in frame.inner_text("#contents-readout").replace("\n", " ")
     assert "model.py:88" in frame.inner_text("#contents-readout")
+
+
+def test_an_address_leads_back_to_what_was_shown(visit: Visit, url: str) -> None:
+    """Run, view, zoom and batch are in TensorBoard's own address: a reload keeps them, Back undoes them, links open."""
+    frame = visit.tab(url)
+    open_run(frame, "leak")
+    visit.page.wait_for_timeout(900)  # what comes sooner is the same step
+    go(frame, "findings")
+    frame.click("[data-code=MG101] >> text=Show on the timeline")
+    frame.wait_for_selector("body[data-ready=timeline]")
+    address = visit.page.url
+    assert address.startswith(f"{url}/") and "#memguard&" in address
+    assert "p.memguard.run=leak" in address and "p.memguard.pinned=632" in address and "p.memguard.x0=" in address
+    visit.page.go_back()
+    frame.wait_for_selector("body[data-ready=timeline]")
+    frame.wait_for_function("document.querySelector('.panel.chart')?.dataset.total === '1233'")
+    visit.page.go_forward()
+    frame.wait_for_function("Number(document.querySelector('.panel.chart')?.dataset.total) < 900")
+    other = Visit(visit.page.context.new_page())
+    other.page.goto(address)
+    other.page.wait_for_selector("iframe", state="attached")
+    second = other.page.frame_locator("iframe[src*=memguard], iframe")
+    second.locator("section[data-batch='632']").wait_for()
+    assert int(second.locator(".panel.chart").get_attribute("data-total")) < 900
+    other.page.close()
+
+
+def test_rows_charts_and_findings_can_be_taken_away(visit: Visit, url: str, demo: Path) -> None:
+    """The CSV has the recording's rows in view, the pictures open, a finding is copied as Markdown."""
+    visit.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    frame = visit.alone(url)
+    open_run(frame, "leak")
+    saved = {}
+    for kind in ("CSV", "PNG", "SVG"):
+        with visit.page.expect_download() as download:
+            frame.click(f"button.tool >> text={kind}")
+        assert download.value.suggested_filename == f"memory-leak-rank0.{kind.lower()}"
+        saved[kind] = Path(download.value.path()).read_bytes()
+    rows = list(csv.DictReader(saved["CSV"].decode().splitlines()))
+    recording = Recording.open(find_recordings(demo / "leak")[0])
+    assert len(rows) == len(recording)
+    assert [int(row["allocated_peak_bytes"]) for row in rows] == recording.rows["allocated_peak_bytes"].tolist()
+    assert rows[0]["stage"] == "train"
+    assert saved["PNG"].startswith(b"\x89PNG") and len(saved["PNG"]) > 10_000
+    picture = ElementTree.fromstring(saved["SVG"])
+    assert len(picture.findall("{http://www.w3.org/2000/svg}polyline")) == 4
+    go(frame, "findings")
+    frame.click("[data-code=MG101] >> text=Copy as Markdown")
+    frame.wait_for_selector("text=Copied")
+    text = frame.evaluate("navigator.clipboard.readText()")
+    assert text.startswith("### MG101 retained-graph (critical)") and f"`{SCRIPT}:41`" in text

@@ -1,7 +1,9 @@
 // The page: which run is looked at and through which view; keeps both up to date while the run goes on.
 
-import { findings } from "./findings.js";
+import { link, onAddress, readAddress, writeAddress } from "./address.js";
 import { h, replace } from "./dom.js";
+import { copy } from "./export.js";
+import { findings } from "./findings.js";
 import { oom } from "./oom.js";
 import { overview } from "./overview.js";
 import { snapshot } from "./snapshot.js";
@@ -9,7 +11,9 @@ import { followTheme, onTheme } from "./theme.js";
 import { timeline } from "./timeline.js";
 
 const VIEWS = { overview: ["Overview", overview], timeline: ["Timeline", timeline], findings: ["Findings", findings], oom: ["Out of memory", oom], snapshot: ["Snapshot", snapshot] };
-const KEPT = ["view", "run", "rank", "filter"];
+const START = { view: "", run: null, rank: null, start: 0, device: 0, pinned: null, x0: null, x1: null, filter: "", oom: null, finding: null, other: null };
+const NUMBERS = ["start", "device", "pinned", "x0", "x1"];
+const SOON = 800; // milliseconds: what changes again so soon is one step for Back
 const POLL = 5000;
 
 // Shows the page of a source in an element; `styled` is awaited before anything is measured.
@@ -27,8 +31,8 @@ class Page {
     this.details = null;
     this.view = null;
     this.shown = 0;
-    this.state = { view: "", run: null, rank: null, start: 0, device: 0, pinned: null, x0: null, x1: null, filter: "", oom: null };
-    for (const name of KEPT) this.state[name] = remembered(name) ?? this.state[name];
+    this.state = { ...START, ...stateIn(readAddress()) };
+    this.changed = 0;
     this.header = h("header", { className: "bar" });
     this.main = h("main", { tabIndex: -1 });
     this.note = h("p", { className: "problem", role: "alert", hidden: true });
@@ -41,6 +45,8 @@ class Page {
     await Promise.all([this.refresh(), styled]);
     onTheme(() => this.show());
     await this.show();
+    this.tellAddress(false);
+    onAddress(() => this.follow());
     if (this.source.live) {
       this.timer = setTimeout(() => this.poll(), POLL);
       window.addEventListener("focus", () => this.poll());
@@ -71,11 +77,33 @@ class Page {
     const run = this.state.run;
     Object.assign(this.state, { view }, changes);
     if (this.state.run !== run) Object.assign(this.state, { rank: telling(this.run?.ranks ?? [])?.rank ?? 0, start: 0, device: 0, pinned: null, x0: null, x1: null, oom: null }, changes);
-    for (const name of KEPT) remember(name, this.state[name]);
+    this.tellAddress();
     this.leave();
     await this.load();
     await this.show();
     window.scrollTo(0, 0);
+  }
+
+  // The address says what is looked at; a new step for Back, unless the last one was only just now.
+  tellAddress(steps = true) {
+    const values = Object.fromEntries(Object.entries(this.state).filter(([name, value]) => value !== START[name] && this.runs.length));
+    const now = Date.now();
+    writeAddress(values, steps && now - this.changed > SOON);
+    if (steps) this.changed = now;
+    this.told = JSON.stringify(readAddress());
+  }
+
+  // Back, forward, or an address that somebody typed.
+  async follow() {
+    const values = readAddress();
+    if (!values || JSON.stringify(values) === this.told) return;
+    this.told = JSON.stringify(values);
+    if (!Object.keys(values).length) return;
+    Object.assign(this.state, START, stateIn(values));
+    this.settle();
+    this.leave();
+    await this.load();
+    await this.show();
   }
 
   // Reads the list of runs and the details of the one looked at; true if anything changed.
@@ -96,6 +124,12 @@ class Page {
       this.tell(`The server does not answer: ${error.message}`);
       return false;
     }
+    this.settle();
+    return this.load();
+  }
+
+  // What the state leaves open, or asks for though it is not there.
+  settle() {
     if (!this.run) {
       this.state.run = mostTelling(this.runs)?.name ?? null;
       if (!this.state.view || this.state.run === null) this.state.view = this.runs.length > 1 ? "overview" : "timeline";
@@ -103,7 +137,6 @@ class Page {
     if (!VIEWS[this.state.view]) this.state.view = "timeline";
     const ranks = this.run?.ranks.map((rank) => rank.rank) ?? [];
     if (!(this.state.rank === "all" && ranks.length > 1) && !ranks.includes(this.state.rank)) this.state.rank = telling(this.run?.ranks ?? [])?.rank ?? 0;
-    return this.load();
   }
 
   async load() {
@@ -159,7 +192,10 @@ class Page {
       className: "tab", role: "tab", data: { view: name }, "aria-selected": String(name === this.state.view), tabIndex: name === this.state.view ? 0 : -1,
       onclick: () => this.go(name), onkeydown: (event) => moveFocus(event),
     }, title, counts[name] ? h("span", { className: `count ${name}` }, String(counts[name])) : null));
-    replace(this.header, h("nav", { role: "tablist", "aria-label": "Views" }, buttons), h("div", { className: "choices" }, this.selectors()));
+    replace(this.header, h("nav", { role: "tablist", "aria-label": "Views" }, buttons), h("div", { className: "choices" }, this.selectors(), h("button", { className: "tool", id: "copy-link", title: "Copy the address of what is shown", onclick: (event) => {
+      this.tellAddress();
+      return copy(event.target, link());
+    } }, "Copy link")));
   }
 
   selectors() {
@@ -259,19 +295,14 @@ function empty() {
     h("p", { className: "muted" }, "TensorBoard must look at the same directory: tensorboard --logdir runs"));
 }
 
-function remembered(name) {
-  try {
-    const value = sessionStorage.getItem(`memguard.${location.pathname}.${name}`);
-    return value === null ? null : JSON.parse(value);
-  } catch {
-    return null;
+function stateIn(values) {
+  const state = {};
+  for (const [name, text] of Object.entries(values ?? {})) {
+    if (!(name in START)) continue;
+    const number = NUMBERS.includes(name) || (name === "rank" && text !== "all");
+    if (!number) state[name] = text;
+    else if (text !== "" && Number.isFinite(Number(text))) state[name] = Number(text);
   }
-}
-
-function remember(name, value) {
-  try {
-    sessionStorage.setItem(`memguard.${location.pathname}.${name}`, JSON.stringify(value));
-  } catch {
-    // Without storage every visit begins anew.
-  }
+  if ((state.x0 ?? null) === null || (state.x1 ?? null) === null || state.x0 > state.x1) [state.x0, state.x1] = [null, null];
+  return state;
 }

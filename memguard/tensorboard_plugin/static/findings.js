@@ -1,6 +1,8 @@
 // What is wrong: the headline, the flags above the chart, and the list grouped by severity.
 
+import { link } from "./address.js";
 import { h, replace } from "./dom.js";
+import { copy, findingMarkdown } from "./export.js";
 import { formatBytes, formatCount, formatPlace } from "./format.js";
 import { inline } from "./markdown.js";
 
@@ -79,6 +81,11 @@ function title(name) {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
+// What tells a finding from the others in an address.
+export function keyOf(finding) {
+  return [finding.code, finding.file ? formatPlace(finding.file, finding.line) : null, finding.holder].filter(Boolean).join(" ");
+}
+
 function card(page, finding) {
   const facts = [
     finding.file ? ["Line", h("code", { title: finding.file }, `${finding.file}:${finding.line ?? "?"}`)] : null,
@@ -89,8 +96,13 @@ function card(page, finding) {
     finding.bytes_per_batch ? ["Growth", `${formatBytes(finding.bytes_per_batch)} per batch`] : null,
     finding.count > 1 ? ["Seen", `${formatCount(finding.count)} times`] : null,
   ].filter(Boolean);
-  return h("article", { className: `finding ${finding.severity}`, data: { code: String(finding.code) } },
+  return h("article", { className: `finding ${finding.severity}${page.state.finding === keyOf(finding) ? " chosen" : ""}`, data: { code: String(finding.code) } },
     h("header", null, h("span", { className: `badge ${finding.severity}` }, String(finding.code)), h("h3", null, title(finding.name)), h("span", { className: "grow" }),
+      h("button", { title: "Copy the address of this finding", onclick: (event) => {
+        page.state.finding = keyOf(finding);
+        page.tellAddress();
+        return copy(event.target, link());
+      } }, "Copy link"), h("button", { onclick: (event) => copy(event.target, findingMarkdown(finding, page.state.run)) }, "Copy as Markdown"),
       h("button", { onclick: () => showFinding(page, finding) }, "Show on the timeline")),
     h("p", null, inline(finding.message)),
     h("p", { className: "advice" }, h("strong", null, "Fix: "), inline(finding.advice)),
@@ -110,5 +122,6 @@ export function findings(page, container) {
     }));
   }
   draw();
+  container.querySelector(".chosen")?.scrollIntoView({ block: "center" });
   return { update: draw };
 }

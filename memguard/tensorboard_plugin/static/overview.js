@@ -59,6 +59,7 @@ class Overview {
 
   async filtered() {
     this.page.state.filter = this.filter.value;
+    this.page.tellAddress();
     this.chosen = null;
     await this.draw();
   }

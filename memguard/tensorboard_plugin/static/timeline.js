@@ -3,6 +3,7 @@
 import { LEFT, memoryChart, RIGHT } from "./chart.js";
 import { CURVES, keys, readout } from "./curves.js";
 import { h, replace } from "./dom.js";
+import { chartPng, chartSvg, rowsCsv, save } from "./export.js";
 import { chips, headline, isMarked } from "./findings.js";
 import { formatCount } from "./format.js";
 import { peakPanel } from "./peak.js";
@@ -14,6 +15,7 @@ import { color } from "./theme.js";
 import { signs, tiles } from "./tiles.js";
 
 const HEIGHT = 330;
+const MOST_EXPORTED = 50_000; // stretches; of each the maxima are kept
 const NOTHING_DRAWN = 96; // of a device that tells nothing: the marks of findings are all there is
 
 export async function timeline(page, container) {
@@ -47,7 +49,8 @@ class Timeline {
     const button = (label, title, act) => h("button", { className: "tool", title, "aria-label": title, onclick: act }, label);
     this.panel = h("section", { className: "panel chart", "aria-label": "Timeline" },
       h("div", { className: "row" }, this.readout, h("span", { className: "grow" }), this.status,
-        button("\u2212", "Zoom out (\u2212)", () => this.scale(2)), button("+", "Zoom in (+)", () => this.scale(0.5)), button("Whole run", "Show the whole run (Home)", () => this.zoom(null, null))),
+        button("\u2212", "Zoom out (\u2212)", () => this.scale(2)), button("+", "Zoom in (+)", () => this.scale(0.5)), button("Whole run", "Show the whole run (Home)", () => this.zoom(null, null)),
+        button("CSV", "Save the batches in view as CSV", () => this.saveRows()), button("PNG", "Save the chart as PNG", () => this.savePicture("png")), button("SVG", "Save the chart as SVG", () => this.savePicture("svg"))),
       this.legend, this.chips, this.plot, this.signs, this.bands, this.host, this.strip);
     replace(container, this.head, this.ranks, this.tiles, this.panel, this.phases, this.peak);
   }
@@ -221,6 +224,7 @@ class Timeline {
       const start = Math.min(Math.max(low, from), Math.max(low, high - width));
       [state.x0, state.x1] = [Math.floor(start), Math.ceil(Math.min(high, start + width))];
     }
+    this.page.tellAddress();
     this.scaleX();
     this.brush?.draw();
     if (await this.fetch()) this.refill();
@@ -273,6 +277,7 @@ class Timeline {
 
   async pin(batch) {
     this.page.state.pinned = batch;
+    this.page.tellAddress();
     this.hovered = null;
     this.chart.redraw(false);
     this.drawLegend();
@@ -292,6 +297,21 @@ class Timeline {
       if (series.rows) row = rowAt(series, at);
     }
     if (row) await peakPanel(this.peak, this.page, row, this.capacity, pinned === null);
+  }
+
+  async saveRows() {
+    const { x0, x1 } = this.page.state;
+    save(`${this.fileName}.csv`, rowsCsv(await this.page.source.series(this.page.at, x0, x1, MOST_EXPORTED)), "text/csv");
+  }
+
+  async savePicture(kind) {
+    const title = `Memory of ${this.page.at.run}, rank ${this.page.at.rank}, batches ${this.window.map(formatCount).join(" to ")}`;
+    if (kind === "png") save(`${this.fileName}.png`, await chartPng(this.chart, title));
+    else save(`${this.fileName}.svg`, chartSvg(this.chart, title, CURVES.map(([, label, hue]) => [label, color(hue)])), "image/svg+xml");
+  }
+
+  get fileName() {
+    return `memory-${String(this.page.at.run).replace(/[^\w.-]+/g, "_")}-rank${this.page.at.rank}`;
   }
 
   async makeStrip() {
