@@ -122,10 +122,10 @@ def _other(place: str) -> Summary:
 
 def _print(found: RunOnDisk, other: Summary | None, place: str | None) -> None:
     width, colours = terminal_of(sys.stdout)
-    tell(render(found.summary, ranks=len(found.ranks), width=width, colours=colours), safe=True)
-    lines = list(map(one_line, [*start_lines(found.starts), *rank_lines(found)]))
     if other is not None:
         difference = compare(other, found.summary)
-        lines += ["", f"Compared with {place}:", *(f"  {one_line(line)}" for line in difference["lines"])]
+        tell("\n".join([f"Compared with {place}:", *(f"  {one_line(line)}" for line in difference["lines"]), ""]))
+    tell(render(found.summary, ranks=len(found.ranks), width=width, colours=colours), safe=True)
+    lines = list(map(one_line, [*start_lines(found.starts), *rank_lines(found)]))
     if lines:
         tell("\n".join(lines))

@@ -42,6 +42,7 @@ def summarize(recording: Recording) -> Summary:
         misses_training=bool((end or {}).get("misses_training")),
         notes=[*recording.told, *recording.notes],
     )
+    summary.owners, summary.settings = _owners(recording), _settings(session)
     summary.phases = totals_in(recording.of_kind("phase"))
     _count_stages(recording, summary)
     caught = len(recording.of_kind("oom")) - len(ooms)
@@ -69,6 +70,8 @@ def merge(summaries: list[Summary]) -> Summary:
         overhead_seconds=_of_a_rank(summaries, "overhead_seconds"),
         start_up_seconds=_of_a_rank(summaries, "start_up_seconds"),
         overhead_share=most(summary.overhead_share for summary in summaries),
+        owners=max((summary.owners for summary in summaries), key=lambda owners: sum(owners.values())),
+        settings=last.settings,
         starts=max(summary.starts for summary in summaries),
         misses_training=any(summary.misses_training for summary in summaries),
     )
@@ -133,6 +136,38 @@ def _ends(columns: Any) -> Iterator[tuple[int, int | None, int, int]]:
     """Of each record what `floor_of` takes."""
     for batch, start, end, steps in zip(*columns.tolist(), strict=True):
         yield int(batch), None if start != start else int(start), int(end), int(steps) if steps == steps else 0
+
+
+_SETTINGS = (
+    *("memguard", "torch", "python", "device", "device_name", "device_total_bytes", "world_size"),
+    *("precision", "batch_size", "script", "integration"),
+)
+_OWNERS = {"optimizer": "optimizer states", "kept": "kept from before the batch", "activations": "saved activations"}
+
+
+def _owners(recording: Recording) -> dict[str, int]:
+    """By category where the contents of a peak were recorded, else by owner: of the highest peak there is."""
+    sizes: dict[str, int] = {}
+    contents = recording.of_kind("contents")
+    if contents:
+        highest = max(contents, key=lambda line: line.get("allocated_peak_bytes") or 0)
+        for row in highest.get("rows") or ():
+            if isinstance(row, list) and len(row) > 6 and isinstance(row[0], str) and isinstance(row[6], int):
+                sizes[_OWNERS.get(row[0], row[0])] = sizes.get(_OWNERS.get(row[0], row[0]), 0) + row[6]
+    elif owners := recording.of_kind("owners"):
+        for key, value in owners[-1].items():
+            if key.endswith("_bytes") and isinstance(value, int):
+                name = key.removesuffix("_bytes")
+                sizes[_OWNERS.get(name, name)] = value
+    return sizes
+
+
+def _settings(session: dict[str, Any]) -> dict[str, str]:
+    options = session.get("options")
+    told = {name: session.get(name) for name in _SETTINGS}
+    told |= {f"option {name}": value for name, value in (options.items() if isinstance(options, dict) else ())}
+    told.pop("option logdir", None)  # differs between any two runs
+    return {name: str(value) for name, value in told.items() if value is not None}
 
 
 def _count_stages(recording: Recording, summary: Summary) -> None:

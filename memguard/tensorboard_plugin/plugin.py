@@ -16,12 +16,15 @@ from werkzeug import wrappers
 
 from memguard.errors import MemGuardError
 from memguard.recording.json_lines import plain
+from memguard.records.summary import Summary
+from memguard.report.compare import compare
 from memguard.report.heat_map import heat_map
 from memguard.report.html_details import chart_head
 from memguard.report.html_index import RowIndex
 from memguard.report.html_ranks import explain_worst, over_ranks
 from memguard.report.html_rows import Rows, pack
 from memguard.report.html_snapshot import find_snapshot, snapshot_map
+from memguard.report.runs import load_run
 from memguard.tensorboard_plugin.events import read_manifests
 from memguard.tensorboard_plugin.loader import NAME
 from memguard.tensorboard_plugin.query import BadRequest, whole, window
@@ -51,6 +54,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
     def __init__(self, context: Any) -> None:
         flags = getattr(context, "flags", None)
         self._provider = getattr(context, "data_provider", None)
+        self._summaries: dict[str, tuple[Any, Summary]] = {}
         self._explained: tuple[Any, dict[str, Any] | None] = ((), None)
         self._store = Store(context.logdir or "", str(getattr(flags, "logdir_spec", "") or ""))
 
@@ -64,6 +68,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
             "/worst": self._app(self._worst),
             "/heat": self._app(self._heat),
             "/owners": self._app(self._owners),
+            "/compare": self._app(self._compare),
             "/snapshot": self._app(self._snapshot),
             "/download": self._app(self._download),
             "/static/*": self._app(self._static),
@@ -214,6 +219,26 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
             batch = whole(request, "batch", 0)
             owners, contents = process.lines.owners_at(batch), process.lines.contents_at(batch)
             return self._json(request, {"owners": owners, "contents": contents})
+
+    def _compare(self, request: wrappers.Request) -> Any:
+        """How a run differs from another one, as ``memguard report --compare`` tells it."""
+        after, before = (self._summary(request.args.get(name, "")) for name in ("run", "other"))
+        return self._json(request, compare(before, after))
+
+    def _summary(self, name: str) -> Summary:
+        """What a run comes to; worked out again when a recording of it grew."""
+        run = self._store.runs().get(name)
+        if run is None:
+            raise BadRequest("there is no such run below the logdir")
+        if is_url(run.folder):
+            raise BadRequest("runs behind a URL are compared by: memguard report URL --compare OTHER")
+        for process in run.everything():
+            process.refresh()
+        version = tuple((process.name, process.version) for process in run.everything())
+        known = self._summaries.get(name)
+        if known is None or known[0] != version:
+            known = self._summaries[name] = (version, load_run([run.folder]).summary)
+        return known[1]
 
     def _snapshot(self, request: wrappers.Request) -> Any:
         """A snapshot as a map: one that was dropped on the page, or a post-mortem's own."""

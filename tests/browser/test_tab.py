@@ -572,3 +572,24 @@ def test_rows_charts_and_findings_can_be_taken_away(visit: Visit, url: str, demo
     frame.wait_for_selector("text=Copied")
     text = frame.evaluate("navigator.clipboard.readText()")
     assert text.startswith("### MG101 retained-graph (critical)") and f"`{SCRIPT}:41`" in text
+
+
+def test_two_runs_are_compared(visit: Visit, url: str, demo: Path) -> None:
+    """The difference of the peaks first, then owners, findings and settings that differ; the address keeps the pair."""
+    frame = visit.alone(url)
+    open_run(frame, "leak")
+    go(frame, "compare")
+    frame.select_option("#other", "four-ranks")
+    frame.wait_for_selector("body[data-ready=compare]")
+    peaks = {
+        run: max(int(Recording.open(path).rows["allocated_peak_bytes"].max()) for path in find_recordings(demo / run))
+        for run in ("leak", "four-ranks")
+    }
+    assert int(frame.get_attribute("#difference", "data-bytes")) == peaks["leak"] - peaks["four-ranks"]
+    text = frame.inner_text("main")
+    assert format_bytes(peaks["leak"]) in frame.inner_text("#differences") and "peak allocated in train" in text
+    assert frame.query_selector("li[data-code=MG101]") and "gone: " in frame.inner_text("li[data-code=MG603]")
+    assert "world_size" in text
+    visit.page.reload()
+    frame.wait_for_selector("body[data-ready=compare]")
+    assert frame.input_value("#other") == "four-ranks"

@@ -81,7 +81,7 @@ def test_two_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str
     write(tmp_path / "a", findings=[finding(code="MG101", line=1)])
     write(tmp_path / "b", peaks=(1, 3), findings=[finding(code="MG302", line=2)])
     _, text, _ = report(capsys, str(tmp_path / "b"), "--compare", str(tmp_path / "a"))
-    assert "peak allocated: 2.00 GiB -> 3.00 GiB (+1.00 GiB, +50.0%)" in text
+    assert "+1.00 GiB (+50.0%) peak allocated: 2.00 GiB -> 3.00 GiB" in text
     assert "new: MG302" in text and "gone: MG101" in text
 
 

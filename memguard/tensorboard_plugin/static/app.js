@@ -2,6 +2,7 @@
 
 import { link, onAddress, readAddress, writeAddress } from "./address.js";
 import { h, replace } from "./dom.js";
+import { comparison } from "./comparison.js";
 import { copy } from "./export.js";
 import { findings } from "./findings.js";
 import { oom } from "./oom.js";
@@ -10,7 +11,8 @@ import { snapshot } from "./snapshot.js";
 import { followTheme, onTheme } from "./theme.js";
 import { timeline } from "./timeline.js";
 
-const VIEWS = { overview: ["Overview", overview], timeline: ["Timeline", timeline], findings: ["Findings", findings], oom: ["Out of memory", oom], snapshot: ["Snapshot", snapshot] };
+const VIEWS = { overview: ["Overview", overview], timeline: ["Timeline", timeline], findings: ["Findings", findings], oom: ["Out of memory", oom], snapshot: ["Snapshot", snapshot], compare: ["Compare", comparison] };
+const OF_SERVER = ["overview", "compare"]; // views that a report of one run has not
 const START = { view: "", run: null, rank: null, start: 0, device: 0, pinned: null, x0: null, x1: null, filter: "", oom: null, finding: null, other: null };
 const NUMBERS = ["start", "device", "pinned", "x0", "x1"];
 const SOON = 800; // milliseconds: what changes again so soon is one step for Back
@@ -187,7 +189,7 @@ class Page {
 
   drawHeader() {
     const counts = { findings: this.details?.findings.length, oom: this.details?.ooms.length };
-    const tabs = Object.entries(VIEWS).filter(([name]) => this.source.live || name !== "overview").filter(([name]) => this.source.live || name !== "snapshot" || this.details?.ooms.some((each) => each.map));
+    const tabs = Object.entries(VIEWS).filter(([name]) => this.source.live || !OF_SERVER.includes(name)).filter(([name]) => name !== "compare" || this.runs.length > 1).filter(([name]) => this.source.live || name !== "snapshot" || this.details?.ooms.some((each) => each.map));
     const buttons = tabs.map(([name, [title]]) => h("button", {
       className: "tab", role: "tab", data: { view: name }, "aria-selected": String(name === this.state.view), tabIndex: name === this.state.view ? 0 : -1,
       onclick: () => this.go(name), onkeydown: (event) => moveFocus(event),

@@ -43,6 +43,9 @@ export const server = {
   async owners(at, batch) {
     return (await get("owners", { ...at, batch })).json();
   },
+  async compare(run, other) {
+    return (await get("compare", { run, other })).json();
+  },
   async snapshot(at, id) {
     return (await get("snapshot", { ...at, id })).json();
   },
