@@ -90,7 +90,7 @@ class Summary:
     phases: dict[str, PhaseTotals] = field(default_factory=dict)
     """By name, in the order of their first ends: what the program names of its loop."""
     owners: dict[str, int] = field(default_factory=dict)
-    """Bytes by owner at the highest peak whose contents or owners were recorded."""
+    """Bytes by owner at the highest recorded peak."""
     settings: dict[str, str] = field(default_factory=dict)
     """Versions, device and options, as texts; empty where they are unknown."""
     reserved_peak_bytes: int | None = None

@@ -23,16 +23,16 @@ function usual(page, others) {
   return [newest, ...older].find((name) => time(name) <= time(page.state.run)) ?? newest;
 }
 
-function draw(place, told) {
-  const [peak] = told.differences;
+function draw(place, answer) {
+  const [peak] = answer.differences;
   const more = peak.difference_bytes;
   const share = more && peak.before_bytes ? `, ${((100 * Math.abs(more)) / peak.before_bytes).toFixed(1)} %` : "";
   const title = !more ? `The ${peak.what} is the same: ${formatBytes(peak.after_bytes)}` : `${formatBytes(Math.abs(more))} ${more > 0 ? "more" : "less"} ${peak.what}${share}`;
-  const known = told.differences.filter((each) => each.before_bytes !== null || each.after_bytes !== null);
+  const known = answer.differences.filter((each) => each.before_bytes !== null || each.after_bytes !== null);
   const finding = (level, each, note) => h("li", { data: { code: each.code } }, h("span", { className: `badge ${each.severity}` }, each.code), ` ${level}: `, each.file ? [h("code", { title: `${each.file}:${each.line}` }, formatPlace(each.file, each.line)), " "] : null, inline(each.message), note ? ` (${note})` : null);
   const findings = [
-    ...told.new_findings.map((each) => finding("new", each)), ...told.gone_findings.map((each) => finding("gone", each)),
-    ...told.changed_findings.map(({ before, after }) => finding("changed", after, [before.severity !== after.severity ? `was ${before.severity}` : null, before.bytes !== null && before.bytes !== after.bytes ? `was ${formatBytes(before.bytes)}` : null].filter(Boolean).join(", "))),
+    ...answer.new_findings.map((each) => finding("new", each)), ...answer.gone_findings.map((each) => finding("gone", each)),
+    ...answer.changed_findings.map(({ before, after }) => finding("changed", after, [before.severity !== after.severity ? `was ${before.severity}` : null, before.bytes !== null && before.bytes !== after.bytes ? `was ${formatBytes(before.bytes)}` : null].filter(Boolean).join(", "))),
   ];
   replace(place,
     h("section", { className: `headline ${more > 0 ? "warning" : ""}` }, h("div", { className: "grow" }, h("h1", { id: "difference", data: { bytes: more } }, title), peak.before_bytes !== null && more ? h("p", null, `${formatBytes(peak.before_bytes)} before, ${formatBytes(peak.after_bytes)} now.`) : null)),
@@ -43,5 +43,5 @@ function draw(place, told) {
       { title: "Difference", read: (each) => Math.abs(each.difference_bytes), show: (each) => h("span", { className: each.difference_bytes > 0 ? "more" : each.difference_bytes < 0 ? "less" : "muted" }, formatDifference(each.difference_bytes)), numeric: true },
     ], known, { by: 3 })),
     h("section", { className: "panel" }, h("h2", null, "Findings"), findings.length ? h("ul", { className: "advice-list" }, findings) : h("p", { className: "muted" }, "Both runs have the same findings.")),
-    h("section", { className: "panel" }, h("h2", null, "Settings and versions"), told.settings.length ? table(["Setting", "Before", "Now"], told.settings.map((each) => [each.name, h("code", null, each.before ?? "not set"), h("code", null, each.after ?? "not set")])) : h("p", { className: "muted" }, "Both runs have the same.")));
+    h("section", { className: "panel" }, h("h2", null, "Settings and versions"), answer.settings.length ? table(["Setting", "Before", "Now"], answer.settings.map((each) => [each.name, h("code", null, each.before ?? "not set"), h("code", null, each.after ?? "not set")])) : h("p", { className: "muted" }, "Both runs have the same.")));
 }
