@@ -2,13 +2,15 @@
 
 A DeviceMesh describes the process group of each named dimension as ``mesh_<name>``; Megatron describes its own as
 ``TENSOR_MODEL_PARALLEL_GROUP`` and its like. A mesh of one dimension over all ranks shares the world's group, and is
-found on the model's DTensors.
+found on the model's DTensors; a pipeline has none, and its mesh or stage is found among the program's objects.
 """
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,6 +29,9 @@ _NAMES = {
     "cp": "cp", "context": "cp", "context_parallel": "cp", "sp": "cp", "sequence": "cp",
     "ep": "ep", "expert": "ep", "expert_parallel": "ep", "expert_model_parallel": "ep",
 }  # fmt: skip
+_MESHES, _PIPELINES = "torch.distributed.device_mesh", "torch.distributed.pipelining.stage"
+_STAGES = ("PipelineStage", "_PipelineStage")
+"""Modules whose objects tell a place, where they are loaded, and the classes of the second one."""
 _ASKED = 64
 """Parameters of a model that are read for their DeviceMesh."""
 _UNNAMED = {1: ("fsdp",), 2: ("dp", "fsdp")}
@@ -48,6 +53,26 @@ def find_coordinates(models: Iterable[nn.Module], rank: int, world_size: int) ->
         found.update(_in_models(models))
         found.update(_in_groups())
     found.update(declared())
+    return found
+
+
+def search_objects() -> dict[str, int]:
+    """From the named meshes and the pipeline stages that the program holds, wherever that is.
+
+    Asks Python's collector who refers to their classes: some 20 ms, in which no other thread runs.
+    """
+    if not dist.is_available() or not dist.is_initialized():
+        return {}
+    stages = [kind for name in _STAGES if isinstance(kind := getattr(sys.modules.get(_PIPELINES), name, None), type)]
+    mesh = getattr(sys.modules.get(_MESHES), "DeviceMesh", None)
+    kinds = [*stages, mesh] if isinstance(mesh, type) else stages
+    found: dict[str, int] = {}
+    for each in gc.get_referrers(*kinds) if kinds else ():
+        if type(each) is mesh and each.mesh_dim_names:
+            for axis, place in _in_mesh(each).items():
+                found.setdefault(axis, place)
+        elif type(each) in stages and getattr(each, "group_size", 1) > 1:
+            found.setdefault("pp", int(each.group_rank))
     return found
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from memguard.axes import coordinates
-from memguard.integrations.parallel_axes import find_coordinates
+from memguard.integrations.parallel_axes import find_coordinates, search_objects
 
 def at(rank, world_size, make):
     dist.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
@@ -40,7 +40,22 @@ def megatron():
     dist.new_group([5, 7], group_desc="somebody else's")
     return []
 
+def searched(hold):
+    dist.init_process_group("fake", rank=2, world_size=4, store=FakeStore())
+    try:
+        held = hold()
+        return search_objects()
+    finally:
+        dist.destroy_process_group()
+
+def stage():
+    from torch.distributed.pipelining import PipelineStage
+    return {"first": PipelineStage(nn.Linear(4, 4), 2, 4, torch.device("cpu"))}
+
 told = {
+    "pipeline": searched(lambda: [init_device_mesh("cpu", (4,), mesh_dim_names=("pp",))]),
+    "unnamed": searched(lambda: [init_device_mesh("cpu", (4,))]),
+    "stage": searched(stage),
     "titan": at(13, 16, mesh((2, 2, 2, 2), ("pp", "dp_replicate", "dp_shard", "tp"))),
     "experts": at(5, 8, mesh((2, 4), ("dp", "ep"))),
     "whole": at(5, 8, sharded),
@@ -79,6 +94,13 @@ def test_ddp_and_megatrons_groups_tell_the_place(told: dict[str, dict[str, int]]
     assert told["ddp"] == {"dp": 3}
     assert told["megatron"] == {"pp": 2, "tp": 1}
     assert told["nothing"] == {}
+
+
+def test_a_pipeline_is_found_among_the_programs_objects(told: dict[str, dict[str, int]]) -> None:
+    """By its mesh, which shares the world's group, or by a stage of torch.distributed.pipelining without any mesh."""
+    assert told["pipeline"] == {"pp": 2}
+    assert told["stage"] == {"pp": 2}
+    assert told["unnamed"] == {}
 
 
 def test_what_is_declared_counts_more_than_a_mesh(told: dict[str, dict[str, int]]) -> None:
