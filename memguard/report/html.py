@@ -146,6 +146,8 @@ def _ooms(folder: Path, lines: LineIndex) -> list[dict[str, Any]]:
             drawn = snapshot_map(path.read_bytes()) if path is not None else None
         except (MemGuardError, OSError):
             drawn = None
+        if drawn is not None and len(json.dumps(drawn)) >= _MAP_BUDGET:
+            drawn["history"] = None
         if drawn is not None and len(json.dumps(drawn)) < _MAP_BUDGET:
             oom["map"] = drawn
     return ooms

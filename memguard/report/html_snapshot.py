@@ -5,39 +5,49 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from memguard.allocator.analysis import analyse
 from memguard.allocator.analysis.lines import Line, Lines
-from memguard.allocator.snapshot import ACTIVE, PENDING
+from memguard.allocator.snapshot import ACTIVE, PENDING, Snapshot
 from memguard.allocator.snapshot_reader import parse_snapshot
 from memguard.errors import SnapshotError
+from memguard.report.html_history import moment_of, snapshot_history
 
 _MOST_BLOCKS = 200_000
 _MOST_LINES = 400
+_EXPLAINED = 20 << 20
+"""Bytes of a file up to which its history is replayed for advice: that takes seconds."""
 _STATES = {ACTIVE: 0, PENDING: 1}
 _FREE = 2
 _REST = Line(None, None, "(many other lines)")
 
 
-def snapshot_map(data: bytes) -> dict[str, Any]:
+def snapshot_map(data: bytes, event: int | None = None) -> dict[str, Any]:
     """The segments and blocks of a snapshot, with the line that allocated each block, as JSON values.
 
     Args:
         data: A pickle of ``torch.cuda.memory._dump_snapshot``; it is read as plain data, never unpickled.
+        event: Of the history of the first device that has one: the map is that of the moment after it.
 
     Returns:
         ``segments``: each with device, address, size, small, stream, expandable and ``blocks``, a flat list of
         [size, state (0 in use, 1 waiting to be freed, 2 free), number of its line or -1, requested size, ...];
-        ``lines``: [file, line, function, bytes, blocks]; ``totals`` in bytes.
+        ``lines``: [file, line, function, bytes, blocks]; ``totals`` in bytes; without an event also ``history``
+        (`memguard.report.html_history.snapshot_history`) and ``advice``.
 
     Raises:
         SnapshotError: Not a snapshot, one that asks to run code, or one with too many blocks to draw.
     """
-    snapshot = parse_snapshot(data)
+    whole = snapshot = parse_snapshot(data)
+    traced = next((device for device in snapshot.devices if snapshot.trace_of(device)), None)
+    if event is not None and traced is not None:
+        snapshot = moment_of(snapshot, traced, event)
     if sum(len(segment.blocks) for segment in snapshot.segments) > _MOST_BLOCKS:
         raise SnapshotError(f"the snapshot has more than {_MOST_BLOCKS:,} blocks; run: memguard snapshot FILE")
     found = Lines()
     lines: dict[Line, list[int]] = {}
     drawn: list[dict[str, Any]] = []
     totals = {"reserved_bytes": 0, "allocated_bytes": 0, "waiting_bytes": 0, "free_bytes": 0, "largest_free_bytes": 0}
+    totals["idle_bytes"] = 0
     for device in snapshot.devices:
         for segment in snapshot.segments_of(device):
             flat: list[int] = []
@@ -54,6 +64,8 @@ def snapshot_map(data: bytes) -> dict[str, Any]:
                 totals[("allocated_bytes", "waiting_bytes", "free_bytes")[state]] += block.size
                 flat += [block.size, state, number, block.requested_size]
             totals["reserved_bytes"] += segment.size
+            if all(block.state not in _STATES for block in segment.blocks):
+                totals["idle_bytes"] += segment.size
             drawn.append(
                 {
                     "device": segment.device,
@@ -66,7 +78,16 @@ def snapshot_map(data: bytes) -> dict[str, Any]:
                 }
             )
     told_lines = [[line.file, line.line, line.function, nbytes, count] for line, (_, nbytes, count) in lines.items()]
-    return {"segments": drawn, "lines": told_lines, "totals": totals}
+    drawing: dict[str, Any] = {"segments": drawn, "lines": told_lines, "totals": totals}
+    if event is None:
+        drawing["history"] = snapshot_history(whole, traced) if traced is not None else None
+        drawing["advice"] = _advice(whole) if len(data) <= _EXPLAINED else []
+    return drawing
+
+
+def _advice(snapshot: Snapshot) -> list[str]:
+    """What the command line says of each device."""
+    return [text for device in snapshot.devices for text in analyse(snapshot, device).advice]
 
 
 def find_snapshot(folder: Path, oom: dict[str, Any]) -> Path | None:

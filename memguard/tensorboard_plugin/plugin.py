@@ -241,7 +241,8 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
         return known[1]
 
     def _snapshot(self, request: wrappers.Request) -> Any:
-        """A snapshot as a map: one that was dropped on the page, or a post-mortem's own."""
+        """A snapshot as a map, at its end or after an event: one that was dropped, or a post-mortem's own."""
+        event = whole(request, "event", 0) if "event" in request.args else None
         if request.method == "POST":
             length = request.content_length
             if length is None or length > _LARGEST_SNAPSHOT:
@@ -249,11 +250,11 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard h
                     f"a snapshot of at most {_LARGEST_SNAPSHOT >> 20} MiB can be shown here; "
                     "for a larger one run: memguard snapshot FILE"
                 )
-            return self._json(request, snapshot_map(request.get_data(cache=False)))
+            return self._json(request, snapshot_map(request.get_data(cache=False), event))
         path = self._snapshot_path(request)
         if path.stat().st_size > _LARGEST_SNAPSHOT:
             raise BadRequest(f"{path.name} is too large to be shown here; run: memguard snapshot FILE")
-        return self._json(request, snapshot_map(path.read_bytes()))
+        return self._json(request, snapshot_map(path.read_bytes(), event))
 
     def _download(self, request: wrappers.Request) -> Any:
         path = self._snapshot_path(request)

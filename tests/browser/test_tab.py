@@ -11,6 +11,7 @@ import pytest
 from memguard.recording.reader import Recording, find_recordings
 from memguard.recording.writer import RecordingWriter
 from memguard.records.stats import BatchRecord, Stage
+from memguard.report.html_snapshot import snapshot_map
 from memguard.text.units import GIB, MIB, format_bytes
 from tests.browser.chromium import Visit, ink, needs_chromium
 from tests.report.planted_faults import Layout, make_run
@@ -294,7 +295,9 @@ def test_post_mortem_and_snapshot(visit: Visit, url: str, demo: Path) -> None:
     assert ink(frame, ".map canvas") > 4
     frame.hover(".map canvas", position={"x": 100, "y": 60})
     frame.wait_for_selector(".readout[data-size]")
-    assert format_bytes(int(frame.get_attribute(".readout", "data-size"))) in frame.inner_text(".readout")
+    assert format_bytes(int(frame.get_attribute(".readout[data-size]", "data-size"))) in frame.inner_text(
+        ".readout[data-size]"
+    )
 
 
 def test_a_dropped_snapshot_is_shown_and_a_bad_one_refused(visit: Visit, url: str, demo: Path, tmp_path: Path) -> None:
@@ -593,3 +596,23 @@ def test_two_runs_are_compared(visit: Visit, url: str, demo: Path) -> None:
     visit.page.reload()
     frame.wait_for_selector("body[data-ready=compare]")
     assert frame.input_value("#other") == "four-ranks"
+
+
+def test_a_snapshots_history_is_stacked_and_a_moment_shows_its_map(visit: Visit, url: str, demo: Path) -> None:
+    """The history's peak is the trace's own; the map after an event has what was allocated then."""
+    frame = visit.alone(url)
+    open_run(frame, "leak")
+    go(frame, "snapshot")
+    frame.wait_for_selector("#history canvas")
+    data = next((demo / "leak").rglob("snapshot.pickle")).read_bytes()
+    history = snapshot_map(data)["history"]
+    assert int(frame.get_attribute("#history", "data-peak")) == max(history["totals"])
+    assert ink(frame, "#history canvas") > 6
+    frame.select_option("#history-by", "kinds")
+    frame.wait_for_selector("#history .legend >> text=forward and other lines")
+    box = frame.query_selector("#history .u-over").bounding_box()
+    visit.page.mouse.click(box["x"] + box["width"] * 0.4, box["y"] + 60)
+    frame.wait_for_selector("#moment >> text=The map after event")
+    event = int(frame.inner_text("#moment").partition("event ")[2].partition(", with")[0].replace(",", ""))
+    at = min(range(len(history["events"])), key=lambda at: abs(history["events"][at] - event))
+    assert frame.inner_text("#map-allocated") == format_bytes(history["totals"][at])

@@ -35,3 +35,32 @@ def test_too_many_blocks_are_left_to_the_command(monkeypatch: pytest.MonkeyPatch
     make_snapshot(tmp_path)
     with pytest.raises(SnapshotError, match="memguard snapshot FILE"):
         snapshot_map((tmp_path / "snapshot.pickle").read_bytes())
+
+
+def test_a_moments_map_has_what_the_history_says_of_it(tmp_path: Path) -> None:
+    """At each of some moments the blocks in use are what was allocated then, by line, by kind and on the map."""
+    make_snapshot(tmp_path)
+    data = (tmp_path / "snapshot.pickle").read_bytes()
+    history = snapshot_map(data)["history"]
+    assert max(history["totals"]) == history["totals"][history["events"].index(history["peak_event"])]
+    for at in (5, 100, len(history["events"]) - 1):
+        shares = [sum(each["bytes"][at] for each in history[key]) for key in ("lines", "kinds")]
+        then = snapshot_map(data, history["events"][at])
+        assert shares == [history["totals"][at]] * 2
+        assert then["totals"]["allocated_bytes"] == history["totals"][at]
+        assert "history" not in then
+
+
+def test_unused_segments_are_no_fragmentation() -> None:
+    """A segment without a block in use is idle cache, counted apart."""
+    free = {"address": 2**32, "size": 2**21, "requested_size": 0, "state": "inactive", "frames": []}
+    segment = {
+        "device": 0,
+        "address": 2**32,
+        "total_size": 2**21,
+        "stream": 0,
+        "segment_type": "large",
+        "blocks": [free],
+    }
+    totals = snapshot_map(pickle.dumps({"segments": [segment], "device_traces": []}))["totals"]
+    assert totals["idle_bytes"] == totals["free_bytes"] == 2**21

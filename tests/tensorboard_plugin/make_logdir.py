@@ -374,7 +374,28 @@ def make_snapshot(folder: Path) -> None:
             }
         )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "snapshot.pickle").write_bytes(pickle.dumps({"segments": segments, "device_traces": []}))
+    snapshot = {"segments": segments, "device_traces": [history_of(segments)]}
+    (folder / "snapshot.pickle").write_bytes(pickle.dumps(snapshot))
+
+
+def history_of(segments: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How the blocks of some segments came: one after the other, with a temporary of as much beside every tenth."""
+    events: list[dict[str, Any]] = []
+
+    def add(action: str, address: int, size: int, frames: list[Any]) -> None:
+        time = {"time_us": 1000 * len(events), "stream": 0}
+        events.append({"action": action, "addr": address, "size": size, "frames": frames, **time})
+
+    for segment in segments:
+        add("segment_alloc", segment["address"], segment["total_size"], [])
+        for block in segment["blocks"]:
+            if block["state"] == "active_allocated":
+                add("alloc", block["address"], block["requested_size"], block["frames"])
+            elif len(events) % 10 == 0:
+                frames = [{"filename": MODEL, "line": 70, "name": "softmax"}]
+                for action in ("alloc", "free_requested", "free_completed"):
+                    add(action, block["address"], block["size"], frames)
+    return events
 
 
 def make_ranks(logdir: Path, ranks: int = 4) -> None:

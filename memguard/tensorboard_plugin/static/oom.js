@@ -4,7 +4,7 @@ import { h, replace, table } from "./dom.js";
 import { formatBytes, formatCount, formatPlace } from "./format.js";
 import { inline, markdown } from "./markdown.js";
 import { list, ownersBar } from "./peak.js";
-import { snapshotMap } from "./snapshot.js";
+import { reader, snapshotView } from "./snapshot.js";
 
 export function oom(page, container) {
   function draw() {
@@ -45,7 +45,8 @@ function report(page, oom) {
   const map = h("button", { onclick: async () => {
     replace(place, h("p", { className: "muted" }, "Reading the snapshot \u2026"));
     try {
-      snapshotMap(place, oom.map ?? (await page.source.snapshot(page.at, oom.id)));
+      const read = reader(page, oom);
+      snapshotView(place, await read(), null, page.source.live ? read : null);
     } catch (error) {
       replace(place, h("p", { className: "problem" }, error.message));
     }

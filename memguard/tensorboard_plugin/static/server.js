@@ -46,12 +46,12 @@ export const server = {
   async compare(run, other) {
     return (await get("compare", { run, other })).json();
   },
-  async snapshot(at, id) {
-    return (await get("snapshot", { ...at, id })).json();
+  async snapshot(at, id, event) {
+    return (await get("snapshot", { ...at, id, event })).json();
   },
-  async readSnapshot(file) {
+  async readSnapshot(file, event) {
     const headers = { "Content-Type": "application/octet-stream" };
-    const response = await fetch("./snapshot", { method: "POST", headers, body: file });
+    const response = await fetch(`./snapshot${event === undefined ? "" : `?event=${event}`}`, { method: "POST", headers, body: file });
     if (!response.ok) throw new Error(await problem(response));
     return response.json();
   },

@@ -1,7 +1,9 @@
 // A memory snapshot as a map: every segment in the order of its address, every block in it, wrapped like text.
 
+import { memoryChart } from "./chart.js";
 import { h, replace, sharpCanvas, table } from "./dom.js";
 import { formatBytes, formatCount, formatPlace, formatShare } from "./format.js";
+import { inline } from "./markdown.js";
 import { color } from "./theme.js";
 
 const ROW = 22;
@@ -19,14 +21,13 @@ export async function snapshot(page, container) {
     tell("");
     replace(place, h("p", { className: "muted" }, `Reading ${name} \u2026`));
     try {
-      const map = await read();
-      snapshotMap(place, map, name);
+      snapshotView(place, await read(), name, page.source.live ? read : null);
     } catch (error) {
       replace(place);
       tell(error.message);
     }
   };
-  const take = (file) => file && open(() => page.source.readSnapshot(file), file.name);
+  const take = (file) => file && open((event) => page.source.readSnapshot(file, event), file.name);
   const input = h("input", { type: "file", id: "snapshot-file", "aria-label": "Open a snapshot file", onchange: () => take(input.files[0]) });
   const zone = h("section", { className: "drop", ondragover: (event) => {
     event.preventDefault();
@@ -37,15 +38,77 @@ export async function snapshot(page, container) {
     take(event.dataTransfer.files[0]);
   } }, h("p", null, h("strong", null, "Drop a memory snapshot here"), " or choose one: ", input), h("p", { className: "muted small" }, "A pickle of torch.cuda.memory._dump_snapshot. It is read as plain data by this TensorBoard, never unpickled, and not kept."));
   const known = (page.details?.ooms ?? []).filter((each) => each.map || (each.snapshot && page.source.live));
-  const buttons = known.map((each) => h("button", { onclick: () => open(async () => each.map ?? page.source.snapshot(page.at, each.id), String(each.id)) }, `Out of memory in batch ${formatCount(each.batch)}`));
+  const buttons = known.map((each) => h("button", { onclick: () => open(reader(page, each), String(each.id)) }, `Out of memory in batch ${formatCount(each.batch)}`));
   replace(container, page.source.live ? zone : null, buttons.length ? h("div", { className: "row" }, h("span", { className: "muted" }, "Of this run:"), buttons) : null, problem, place);
-  if (known.length) await open(async () => known[known.length - 1].map ?? page.source.snapshot(page.at, known[known.length - 1].id), String(known[known.length - 1].id));
+  if (known.length) await open(reader(page, known[known.length - 1]), String(known[known.length - 1].id));
   return {};
+}
+
+// Reads the snapshot of a post-mortem, as it was after an event or at its end.
+export function reader(page, oom) {
+  return async (event) => (event === undefined && oom.map) || page.source.snapshot(page.at, oom.id, event);
+}
+
+// The history, if there is one, above the map; a click on a moment shows the map as it was then.
+export function snapshotView(container, map, name, read) {
+  const place = h("div");
+  const tell = h("p", { className: "muted", id: "moment", role: "status" });
+  const show = async (event, nbytes) => {
+    tell.textContent = "Reading the moment \u2026";
+    try {
+      const then = event === null ? map : await read(event);
+      tell.textContent = event === null ? "" : `The map after event ${formatCount(event)}, with ${formatBytes(nbytes)} allocated.`;
+      if (event !== null) tell.append(" ", h("button", { onclick: () => show(null) }, "Back to the end"));
+      snapshotMap(place, then, null);
+    } catch (error) {
+      tell.textContent = error.message;
+    }
+  };
+  replace(container, name ? h("h2", null, name) : null,
+    map.advice?.length ? h("section", { className: "panel" }, h("h2", null, "What to change"), h("ul", { className: "advice-list" }, map.advice.map((text) => h("li", null, inline(text))))) : null,
+    map.history ? historyPanel(map.history, read ? show : null) : null, tell, place);
+  snapshotMap(place, map, null);
+}
+
+// Allocated memory over the history, stacked by line or by what allocated it.
+function historyPanel(history, show) {
+  const plot = h("div", { className: "plot" });
+  const key = h("div", { className: "legend" });
+  const readout = h("div", { className: "readout" });
+  const by = h("select", { id: "history-by", "aria-label": "Stack by", onchange: () => draw() }, h("option", { value: "lines" }, "by line"), h("option", { value: "kinds" }, "by kind"));
+  const peak = history.events.indexOf(history.peak_event);
+  const text = (name) => (Array.isArray(name) ? (name[0] ? `${formatPlace(name[0], name[1])} ${name[2] ?? ""}` : String(name[2])) : String(name));
+  let chart = null;
+  const draw = () => {
+    const shares = history[by.value];
+    const sums = history.events.map(() => 0);
+    const stacked = shares.map((each) => each.bytes.map((nbytes, at) => (sums[at] += Math.max(0, nbytes))));
+    const hue = (at) => (at < shares.length - 1 || shares.length < 3 ? color(`run-${at % 8}`) : color("other"));
+    const tellAt = (at) => replace(readout, h("strong", null, formatBytes(history.totals[at])), h("span", { className: "muted" }, `after event ${formatCount(history.events[at])}${history.times_us ? `, ${(history.times_us[at] / 1e6).toFixed(3)} s` : ""}${at === peak ? ", the peak" : ""}`));
+    chart?.destroy();
+    chart = memoryChart(plot, {
+      width: plot.clientWidth, height: 240, capacity: null,
+      series: stacked.map((_, at) => ({ label: text(shares[shares.length - 1 - at].name), color: hue(shares.length - 1 - at), fill: hue(shares.length - 1 - at), width: 0.5 })),
+      state: () => ({ pinned: history.peak_event }),
+      onCursor: (at, over) => tellAt(over && at !== null ? at : peak),
+      onPick: show ? (event) => {
+        const at = history.events.reduce((best, each, number) => (Math.abs(each - event) < Math.abs(history.events[best] - event) ? number : best), 0);
+        return show(history.events[at], history.totals[at]);
+      } : null,
+    }, [history.events, ...stacked.reverse()]);
+    tellAt(peak);
+    replace(key, shares.map((each, at) => h("span", { className: "key" }, h("span", { className: "swatch", style: { background: hue(at) } }), text(each.name), h("span", { className: "number muted" }, formatBytes(each.bytes[peak])))));
+  };
+  const panel = h("section", { className: "panel", id: "history", "aria-label": "History", data: { peak: history.totals[peak], event: history.peak_event } },
+    h("div", { className: "row" }, h("h2", null, "Allocated over the history"), readout, h("span", { className: "grow" }), show ? h("button", { onclick: () => show(history.peak_event, history.totals[peak]) }, "Map at the peak") : null, h("label", null, h("span", { className: "muted" }, "Stack"), by)),
+    plot, key, show ? h("p", { className: "muted small" }, "Click a moment to see the map as it was then. The sizes in the list are those at the peak.") : null);
+  requestAnimationFrame(draw);
+  return panel;
 }
 
 export function snapshotMap(container, map, name) {
   const { totals, segments } = map;
-  const inside = totals.free_bytes;
+  const inside = totals.free_bytes - (totals.idle_bytes ?? 0);
   const picture = new BlockMap(map);
   const fact = (label, value, note, id) => h("div", { className: "tile" }, h("div", { className: "muted" }, label), h("div", { className: "value", id }, value), h("div", { className: "muted small" }, note));
   const colours = h("select", { "aria-label": "Colour blocks by", onchange: () => picture.colourBy(colours.value) }, h("option", { value: "line" }, "by line"), h("option", { value: "state" }, "by state"));
@@ -56,7 +119,8 @@ export function snapshotMap(container, map, name) {
     h("div", { className: "tiles" },
       fact("Reserved", formatBytes(totals.reserved_bytes), `${formatCount(segments.length)} segments`, "map-reserved"),
       fact("In use", formatBytes(totals.allocated_bytes), formatShare(totals.allocated_bytes, totals.reserved_bytes), "map-allocated"),
-      fact("Free inside segments", formatBytes(inside), `${formatShare(inside, totals.reserved_bytes)} of reserved: fragmentation`, "map-free"),
+      fact("Free in used segments", formatBytes(inside), `${formatShare(inside, totals.reserved_bytes)} of reserved: fragmentation`, "map-free"),
+      totals.idle_bytes ? fact("Unused segments", formatBytes(totals.idle_bytes), "idle cache: reused, or given back when memory runs short", "map-idle") : null,
       fact("Largest free block", formatBytes(totals.largest_free_bytes), "anything larger needs new memory from the device", "map-largest")),
     h("section", { className: "panel" }, h("div", { className: "row" }, picture.readout, h("span", { className: "grow" }), h("label", null, h("span", { className: "muted" }, "Colour"), colours), h("label", null, h("span", { className: "muted" }, "Detail"), detail)), picture.element),
     lines.length ? h("section", { className: "panel" }, h("h2", null, "Lines that hold the most"), table(["", "Line", "Function", "Memory", "Blocks"], lines.map(([file, line, called, nbytes, blocks]) => [
