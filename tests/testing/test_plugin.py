@@ -1,5 +1,6 @@
 """The pytest plugin, in a pytest of its own."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -40,7 +41,8 @@ def run(folder: Path, *arguments: str, batch: int = 64) -> str:
     (folder / "pytest.ini").write_text("[pytest]\nmemguard_baseline = base.json\n")
     plugin = ["-p", "no:memguard", "-p", "memguard.testing.plugin"]  # whether the installed one is there or not
     command = [sys.executable, "-m", "pytest", *plugin, "-p", "no:cacheprovider", "-q", "--strict-markers", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # those of others take seconds to load
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=alone).stdout
 
 
 def test_marker_and_fixture(tmp_path: Path) -> None:
