@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import functools
 import gc
 import io
 import json
@@ -46,8 +47,12 @@ class Storages(TorchDispatchMode):
     def live_bytes(self) -> int:
         """Bytes of those that are alive."""
         gc.collect()
-        self._known = {key: one for key, one in self._known.items() if not one[0].expired()}
+        self.forget_dead()
         return sum(nbytes for _, nbytes in self._known.values())
+
+    def forget_dead(self) -> None:
+        """What has died need not be asked again."""
+        self._known = {key: one for key, one in self._known.items() if not one[0].expired()}
 
 
 class Counter:
@@ -64,10 +69,11 @@ class Counter:
         self._script, self._storages = os.path.realpath(script), storages
         self._function, self._holder = function.rpartition(".")[2], holder
         self.newest: dict[str, int] | None = None
+        self._is_of_script = functools.cache(lambda file: os.path.realpath(file) == self._script)
 
     def profile(self, frame: FrameType, event: str, arg: object) -> None:
         """Called by Python for each call and return."""
-        if event != "return" or os.path.realpath(frame.f_code.co_filename) != self._script:
+        if event != "return" or not self._is_of_script(frame.f_code.co_filename):
             return
         outer = frame.f_back
         is_outermost = outer is not None and outer.f_code.co_name == "<module>"
@@ -78,6 +84,7 @@ class Counter:
 
     def look(self, local: dict[str, Any], known: dict[str, Any], frame: FrameType | None = None) -> None:
         """Counts what the name holds, where it is there; in a fork, so that the program goes on with it."""
+        self._storages.forget_dead()
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -134,6 +141,7 @@ def main() -> None:
     counter = Counter(script, function, holder, storages)
     sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
     with contextlib.redirect_stdout(io.StringIO()), storages:
+        gc.freeze()  # torch's own objects: no count needs to look through them
         sys.setprofile(counter.profile)
         try:
             after = runpy.run_path(script, run_name="__main__")

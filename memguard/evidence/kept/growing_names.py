@@ -43,6 +43,9 @@ DEVICE_SHARE, OWN_SHARE = 0.02, 0.25
 """
 STEP, MOST_LOOKS = 0.5, 16
 """And by this share of all that it rose, so that looks grow rare."""
+AGAIN: Final = 0.06
+"""Once a holder was reported it is measured anew after so many more of all batches: its last figure is near the end's.
+"""
 RISES: Final = 2
 """Looks in a row at which a name kept more than at the one before."""
 NEARLY: Final = 0.9
@@ -87,10 +90,21 @@ class GrowingNamesProbe(Probe):
         self._last: _Look | None = None
         self._rises: dict[Name, int] = {}
         self._told: dict[Name, Place] = {}
+        self._num_facts = 0
+        self._is_asked = False
+        self._again: int | None = None
+        """The batch from which on reported holders are measured anew; None before there are any."""
         self.unsubscribe("on_batch_end")
 
     def on_records(self, records: Sequence[BatchRecord]) -> None:
         """Follows the floor; asks for a look where it has risen."""
+        if self._again is None and len(self.watch.facts) != self._num_facts:
+            self._num_facts = len(self.watch.facts)
+            if self._has_reported():
+                self._again = 0
+                self.hear("on_batch_end")
+        if self._again is not None and self.watch.batches >= self._again:
+            self.watch.look_closely(1, surely=True)
         for record in records:
             if record.stage is not Stage.TRAIN or record.allocated_end_bytes is None:
                 continue
@@ -105,17 +119,29 @@ class GrowingNamesProbe(Probe):
                 self._follow(min(self._ends))
 
     def on_batch_end(self) -> None:
-        """The look that was asked for."""
-        if self.watch.stage is Stage.TRAIN:
-            self.unsubscribe("on_batch_end")
+        """The look that was asked for, or another one at what was reported."""
+        watch = self.watch
+        if watch.stage is not Stage.TRAIN:
+            return
+        if self._is_asked:
+            self._is_asked = False
             self._look()
+        elif self._again is not None and watch.batches >= self._again:
+            self._measure_anew(kept_by_name(self._survey().snapshot))
+        else:
+            return
+        if self._again is None:
+            self.unsubscribe("on_batch_end")
+        else:
+            self._again = watch.batches + round(AGAIN * watch.batches) + 1
 
     def on_run_end(self) -> None:
         """The last look, where anything is left of what the program had."""
         record = self.watch.record
         end = record.allocated_end_bytes if record is not None else None
-        if self._last is not None and end is not None and end - self._last.floor >= LEAST:
-            self._at = end
+        has_risen = self._last is not None and end is not None and end - self._last.floor >= LEAST
+        if has_risen or self._has_reported():
+            self._at = end or self._at
             self._look()
 
     def remove(self) -> None:
@@ -128,6 +154,7 @@ class GrowingNamesProbe(Probe):
             self._base = floor
             self._first = self._last = None
         else:
+            self._is_asked = True
             self.hear("on_batch_end")
             self.watch.look_closely(1, surely=True)
         self._at = floor
@@ -136,10 +163,17 @@ class GrowingNamesProbe(Probe):
         if self._looks >= MOST_LOOKS:
             self.unsubscribe("on_records")
 
+    def _has_reported(self) -> bool:
+        return any(isinstance(fact, MEASURED) for fact in self.watch.facts.values())
+
+    def _survey(self) -> HolderSearch:
+        watch = self.watch
+        return HolderSearch(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
+
     def _look(self) -> None:
         watch = self.watch
         self._looks += 1
-        survey = HolderSearch(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
+        survey = self._survey()
         kept = kept_by_name(survey.snapshot)
         look = _Look(self._at, watch.batches, {name: (one.bytes(), one.length) for name, one in kept.items()})
         before, self._last = self._last, look
