@@ -32,6 +32,8 @@ DRAWN = (
     "num_device_free",
 )
 """The columns that the page shows."""
+SENT = (*DRAWN, "optimizer_steps", "time")
+"""Those and what its axis can tell, which a report in one file leaves out for its size."""
 MARKS = ("num_alloc_retries", "num_ooms", "num_device_free")
 """The columns whose batches are marked in the chart, however many others share their pixel."""
 _NOTABLE = (
@@ -101,10 +103,10 @@ def pack(rows: Rows, head: dict[str, Any]) -> bytes:
 
     None becomes NaN.
     """
-    text = json.dumps({**head, "columns": DRAWN, "rows": len(rows)}).encode()
+    text = json.dumps({**head, "columns": SENT, "rows": len(rows)}).encode()
     text += b" " * (-(len(text) + 4) % 8)
     parts = [struct.pack("<I", len(text)), text]
-    for name in DRAWN:
+    for name in SENT:
         values = rows[name].astype("<f8")
         if rows[name].dtype.kind == "i":
             values[rows[name] == np.iinfo(rows[name].dtype).min] = np.nan

@@ -616,3 +616,34 @@ def test_a_snapshots_history_is_stacked_and_a_moment_shows_its_map(visit: Visit,
     event = int(frame.inner_text("#moment").partition("event ")[2].partition(", with")[0].replace(",", ""))
     at = min(range(len(history["events"])), key=lambda at: abs(history["events"][at] - event))
     assert frame.inner_text("#map-allocated") == format_bytes(history["totals"][at])
+
+
+def test_the_list_of_runs_sorts_and_says_when_nothing_matches(visit: Visit, url: str) -> None:
+    """A click on a heading sorts; no match and no expression are told in words, with a way back."""
+    frame = visit.alone(url)
+    go(frame, "overview")
+    names = "all => all.map(row => row.dataset.run)"
+    frame.click("th >> text=Peak >> nth=1")
+    assert frame.eval_on_selector_all("tr[data-run]", names) == ["four-ranks", "leak", "long"]
+    frame.click("th >> text=Batches")
+    assert frame.eval_on_selector_all("tr[data-run]", names) == ["long", "leak", "four-ranks"]
+    frame.fill("#filter", "(")
+    frame.wait_for_selector("text=This is no regular expression yet")
+    frame.fill("#filter", "nothing like it")
+    frame.wait_for_selector("text=No run has a name that matches")
+    frame.click("text=Show all runs")
+    frame.wait_for_selector("tr[data-run=leak]")
+
+
+def test_wheel_and_axis(visit: Visit, url: str) -> None:
+    """Ctrl and the wheel zoom about the pointer, as the hint says; the axis can tell steps or the time."""
+    frame = visit.alone(url)
+    open_run(frame, "leak")
+    assert "Ctrl and the wheel" in frame.inner_text(".hint")
+    frame.select_option("#axis", "optimizer_steps")
+    frame.select_option("#axis", "time")
+    frame.hover(".plot .u-over", position={"x": 300, "y": 100})
+    visit.page.keyboard.down("Control")
+    visit.page.mouse.wheel(0, -200)
+    visit.page.keyboard.up("Control")
+    frame.wait_for_function("Number(document.querySelector('.panel.chart').dataset.total) < 1100")

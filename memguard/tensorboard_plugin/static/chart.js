@@ -5,6 +5,7 @@ import { axisUnit, formatBytes, formatCount } from "./format.js";
 import { color } from "./theme.js";
 
 const GAP = 3;
+const NEAR = 1.25; // a notch of the wheel
 const FEW = 60; // rows that are drawn with a dot each: a line needs two
 export const LEFT = 76; // room for the labels of the y axis
 export const RIGHT = 10;
@@ -29,11 +30,11 @@ export function memoryChart(container, options, columns) {
     select: { show: true },
     scales: { x: { time: false, range: (_, low, high) => (high > low ? [low, high] : [low - 0.5, high + 0.5]) }, y: { range: (_, low, high) => heights(options.capacity, low, high, options.floor) } },
     axes: [
-      { ...axis, grid: { show: false }, size: 30, values: (_, splits) => splits.map((split) => (Number.isInteger(split) ? formatCount(split) : "")) },
+      { ...axis, grid: { show: false }, size: 30, values: (_, splits) => splits.map((split) => (Number.isInteger(split) ? options.along?.(split) ?? formatCount(split) : "")) },
       { ...axis, size: LEFT, splits: (u, _, low, high) => niceSplits(low, high, u.bbox.height / devicePixelRatio), values: (_, splits) => axisTexts(splits) },
     ],
     series: [{ label: "batch" }, ...options.series.map((each) => ({
-      label: each.label, stroke: each.color, width: each.width ?? 1.5, dash: each.dash, fill: each.fill, show: each.show !== false, spanGaps: true, points: { show: (u) => u.data[0].length <= FEW, size: 4, fill: each.color },
+      label: each.label, stroke: each.color, width: each.width ?? 1.5, dash: each.dash, fill: each.fill, show: each.show !== false, spanGaps: true, paths: each.measured ? () => null : each.steps ? uPlot.paths.stepped({ align: 1 }) : undefined, points: { show: (u) => each.measured || u.data[0].length <= FEW, size: each.measured ? 3 : 4, width: 0, fill: each.color },
     }))],
     bands: options.bands ?? [],
     hooks: {
@@ -56,7 +57,37 @@ export function memoryChart(container, options, columns) {
       options.onPick(chart.posToVal(left, "x"), reach);
     }
   });
+  if (options.onZoom) followFingers(chart, options.onZoom);
   return chart;
+}
+
+// Ctrl and the wheel, which a pinch on a touchpad is too, and two fingers on a screen zoom about where they are.
+function followFingers(chart, zoom) {
+  const about = (clientX, factor) => {
+    const { left, width } = chart.over.getBoundingClientRect();
+    const share = (clientX - left) / width;
+    const { min, max } = chart.scales.x;
+    const at = min + share * (max - min);
+    zoom(at - (at - min) * factor, at + (max - at) * factor);
+  };
+  chart.over.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey) return;
+    event.preventDefault();
+    about(event.clientX, event.deltaY > 0 ? NEAR : 1 / NEAR);
+  }, { passive: false });
+  const distance = ([one, other]) => Math.abs(one.clientX - other.clientX) || 1;
+  let before = null;
+  chart.over.addEventListener("touchmove", (event) => {
+    if (event.touches.length !== 2) return;
+    event.preventDefault();
+    const now = distance(event.touches);
+    if (before !== null && Math.abs(now / before - 1) > 0.05) {
+      about((event.touches[0].clientX + event.touches[1].clientX) / 2, before / now);
+      before = now;
+    }
+    before ??= now;
+  }, { passive: false });
+  chart.over.addEventListener("touchend", () => (before = null));
 }
 
 // From zero to the capacity where the run comes near it; else to a little above what is drawn.

@@ -27,7 +27,7 @@ function draw(place, answer) {
   const [peak] = answer.differences;
   const more = peak.difference_bytes;
   const share = more && peak.before_bytes ? `, ${((100 * Math.abs(more)) / peak.before_bytes).toFixed(1)} %` : "";
-  const title = !more ? `The ${peak.what} is the same: ${formatBytes(peak.after_bytes)}` : `${formatBytes(Math.abs(more))} ${more > 0 ? "more" : "less"} ${peak.what}${share}`;
+  const title = !more ? `The ${peak.what} is the same: ${formatBytes(peak.after_bytes)}` : `${peak.what[0].toUpperCase()}${peak.what.slice(1)}: ${formatBytes(Math.abs(more))} ${more > 0 ? "more" : "less"}${share}`;
   const known = answer.differences.filter((each) => each.before_bytes !== null || each.after_bytes !== null);
   const finding = (level, each, note) => h("li", { data: { code: each.code } }, h("span", { className: `badge ${each.severity}` }, each.code), ` ${level}: `, each.file ? [h("code", { title: `${each.file}:${each.line}` }, formatPlace(each.file, each.line)), " "] : null, inline(each.message), note ? ` (${note})` : null);
   const findings = [

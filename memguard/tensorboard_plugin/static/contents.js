@@ -70,11 +70,11 @@ class Contents {
     this.readout = h("div", { className: "readout", id: "contents-readout" });
     this.table = h("div", { className: "wide" });
     const sum = this.root.nbytes;
-    const where = contents.module && contents.when !== "step" ? [" of ", h("code", null, String(contents.module))] : "";
-    const when = MOMENTS[contents.when] ? [`It was reached in the ${MOMENTS[contents.when]}`, where, ". "] : "";
+    const where = contents.module && contents.when !== "step" ? [" of ", h("code", null, String(contents.module))] : [];
+    const when = MOMENTS[contents.when] ? [`It was reached in the ${MOMENTS[contents.when]}`, ...where, ". "] : [];
     const other = contents.batch !== row.batch ? `Shown is batch ${formatCount(contents.batch)}, the nearest with recorded contents. Its peak was ${formatBytes(contents.allocated_peak_bytes)}. ` : "";
     this.element = h("section", { id: "contents", "aria-label": "What filled the peak", data: { batch: contents.batch, sum, peak: contents.allocated_peak_bytes } },
-      h("h3", null, "What filled the peak"), h("p", { className: "muted" }, other, when, "Click a part to go into it."),
+      h("h3", null, "What filled the peak"), h("p", { className: "muted" }, other, ...when, "Click a part to go into it."),
       this.readout, this.cells, this.table, depth(contents));
     this.draw();
   }

@@ -6,8 +6,8 @@ import { color } from "./theme.js";
 
 // Column, name, colour, what it means, style of the line.
 export const CURVES = [
-  ["reserved_peak_bytes", "Reserved", "reserved", "Held by PyTorch's allocator, its cache included", { width: 1.25 }],
-  ["device_used_bytes", "Device used", "device", "In use on the device by all processes", { width: 1.25, dash: [2, 3] }],
+  ["reserved_peak_bytes", "Reserved", "reserved", "Held by PyTorch's allocator, its cache included", { width: 1.25, steps: true }],
+  ["device_used_bytes", "Device used", "device", "In use on the device by all processes, where it was measured", { measured: true }],
   ["allocated_peak_bytes", "Peak", "peak", "Highest allocated memory during the batch", { width: 1.5 }],
   ["allocated_end_bytes", "End", "end", "Allocated when the batch ended", { width: 1, show: false }],
   ["allocated_start_bytes", "Start", "start", "Allocated when the batch began: what stays between batches", { width: 1.75 }],

@@ -38,7 +38,7 @@ export function table(headings, rows, options = {}) {
     h("tbody", null, rows.map((row) => h("tr", null, row.map((content, at) => cell("td", content ?? "", at))))));
 }
 
-// A table that sorts by the column whose heading is clicked. Columns: {title, read, show, numeric}; options: by, up, first.
+// A table that sorts by the column whose heading is clicked. Columns: {title, read, show, numeric, down: the largest first}; options: by, up, first.
 export function sortable(columns, rows, options = {}) {
   const place = h("div", { className: "sortable" });
   let { by = 0, up = false } = options;
@@ -47,7 +47,7 @@ export function sortable(columns, rows, options = {}) {
   const draw = () => {
     const sorted = [...rows].sort((a, b) => (up ? 1 : -1) * compare(columns[by].read(a), columns[by].read(b)));
     const heading = (column, at) => h("button", { className: "sort", onclick: () => {
-      [by, up] = [at, at === by ? !up : !column.numeric];
+      [by, up] = [at, at === by ? !up : !(column.numeric || column.down)];
       draw();
       place.querySelectorAll("th button")[at].focus();
     } }, column.title, at === by ? (up ? " \u25b2" : " \u25bc") : "");

@@ -88,12 +88,13 @@ export function keyOf(finding) {
 
 function card(page, finding) {
   const facts = [
-    finding.file ? ["Line", h("code", { title: finding.file }, `${finding.file}:${finding.line ?? "?"}`)] : null,
+    finding.file ? ["Line", h("a", { href: `vscode://file/${encodeURI(String(finding.file).replace(/^\/+/, ""))}:${finding.line ?? 1}`, title: "Open in an editor" }, h("code", null, `${finding.file}:${finding.line ?? "?"}`))] : null,
     finding.function ? ["Function", h("code", null, `${finding.function}()`)] : null,
     finding.holder ? ["Held by", h("code", null, finding.holder)] : null,
     ["Batches", finding.first_batch === finding.last_batch ? formatCount(finding.first_batch) : `${formatCount(finding.first_batch)} to ${formatCount(finding.last_batch)}`],
     finding.bytes ? ["Memory", formatBytes(finding.bytes)] : null,
     finding.bytes_per_batch ? ["Growth", `${formatBytes(finding.bytes_per_batch)} per batch`] : null,
+    ["Silence it", h("code", null, `memguard.allow("${finding.code}")`)],
     finding.count > 1 ? ["Seen", `${formatCount(finding.count)} times`] : null,
   ].filter(Boolean);
   return h("article", { className: `finding ${finding.severity}${page.state.finding === keyOf(finding) ? " chosen" : ""}`, data: { code: String(finding.code) } },

@@ -53,6 +53,13 @@ export function formatAgo(time, now) {
   return `${Math.round(seconds / 86400)} days ago`;
 }
 
+// A moment of a run as a clock shows it, with the day where the run takes more than one.
+export function formatClock(time, times) {
+  const date = new Date(1000 * time);
+  const long = times[times.length - 1] - times[0] > 86_400;
+  return date.toLocaleString("en-GB", long ? { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" } : { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+}
+
 // A place in code: the file's last two parts and the line.
 export function formatPlace(file, line) {
   if (!file) return "";

@@ -2,7 +2,7 @@
 
 import uPlot from "./vendor/uPlot.esm.min.js";
 import { memoryChart } from "./chart.js";
-import { h, replace, svg } from "./dom.js";
+import { h, replace, sortable, svg } from "./dom.js";
 import { formatAgo, formatBytes, formatCount, formatPlace, formatShare } from "./format.js";
 import { color } from "./theme.js";
 
@@ -47,12 +47,14 @@ class Overview {
   }
 
   matching() {
+    this.isWrong = false;
     try {
       const pattern = new RegExp(this.page.state.filter, "i");
       this.filter.classList.remove("wrong");
       return this.page.runs.filter((run) => pattern.test(run.name));
     } catch {
       this.filter.classList.add("wrong");
+      this.isWrong = true;
       return this.page.runs;
     }
   }
@@ -67,15 +69,26 @@ class Overview {
   async draw() {
     const runs = this.matching();
     this.chosen ??= new Set(runs.slice(0, MOST).map((run) => run.name));
-    this.note.textContent = `${runs.length} of ${this.page.runs.length} runs`;
-    replace(this.list, h("table", { className: "runs" },
-      h("thead", null, h("tr", null, ["", "Run", "Peak over time", "Peak", "Headroom", "Batches", "Findings", ""].map((title) => h("th", { scope: "col" }, title)))),
-      h("tbody", null, runs.map((run) => this.line(run)))));
+    this.note.textContent = this.isWrong ? `This is no regular expression yet: all ${this.page.runs.length} runs are listed` : `${runs.length} of ${this.page.runs.length} runs`;
+    const facts = new Map(runs.map((run) => [run, outline(run)]));
+    const cells = new Map();
+    const cell = (run, at) => {
+      if (!cells.has(run)) cells.set(run, this.cells(run, facts.get(run)));
+      return cells.get(run)[at];
+    };
+    const severity = ({ ooms, counts }) => 1e9 * ooms + 1e6 * counts.critical + 1e3 * counts.warning + counts.info;
+    const reads = [(run) => (this.chosen.has(run.name) ? 1 : 0), (run) => run.name, (run) => bytesOf(facts.get(run).worst), (run) => bytesOf(facts.get(run).worst), (run) => facts.get(run).worst.headroom_bytes ?? null, (run) => facts.get(run).count, (run) => severity(facts.get(run)), (run) => run.name];
+    const titles = ["Compare", "Run", "Peak over time", "Peak", "Headroom", "Batches", "Findings", ""];
+    const columns = titles.map((title, at) => ({ title, read: reads[at], show: (run) => cell(run, at), numeric: at === 4 || at === 5, down: at > 1 }));
+    const each = (made, shown) => made.querySelectorAll("tbody tr").forEach((row, at) => (row.dataset.run = shown[at].name));
+    replace(this.list, runs.length ? sortable(columns, runs, { by: 1, up: true, className: "runs", each }) : h("p", { className: "calm" }, "No run has a name that matches. ", h("button", { onclick: () => {
+      this.filter.value = "";
+      return this.filtered();
+    } }, "Show all runs")));
     await this.compare(runs.filter((run) => this.chosen.has(run.name) && run.ranks.some((rank) => !rank.problem)).slice(0, MOST));
   }
 
-  line(run) {
-    const { worst, finding, ooms, count, time, counts } = outline(run);
+  cells(run, { worst, finding, ooms, count, time, counts }) {
     const peak = bytesOf(worst);
     const capacity = worst.device_total_bytes ?? null;
     const room = worst.headroom_bytes ?? null;
@@ -83,15 +96,16 @@ class Overview {
     const badges = Object.entries(counts).filter(([, number]) => number).map(([level, number]) => h("span", { className: `badge ${level}`, title: level }, String(number)));
     if (ooms) badges.push(h("span", { className: "badge oom" }, "OOM"));
     const share = peak !== null && capacity ? Math.min(100, (100 * peak) / capacity) : 0;
-    return h("tr", { data: { run: run.name } },
-      h("td", null, h("input", { type: "checkbox", checked: this.chosen.has(run.name), "aria-label": `Compare ${run.name}`, onchange: (event) => this.choose(run.name, event.target.checked) })),
-      h("td", { className: "name" }, h("button", { className: "link", onclick: open, title: run.name }, run.name), h("div", { className: "muted small" }, worst.problem ?? [worst.device_name ?? worst.device, run.ranks.length > 1 ? `${run.ranks.length} ranks, worst is rank ${worst.rank}` : null].filter(Boolean).join(" \u00b7 "))),
-      h("td", null, sparkline(worst.sparkline ?? [], capacity)),
-      h("td", null, h("div", { className: "number" }, formatBytes(peak)), capacity ? h("div", { className: "meter" }, h("div", { style: { width: `${share}%` } })) : null, capacity ? h("div", { className: "muted small" }, `of ${formatBytes(capacity)}`) : null),
-      h("td", { className: "number" }, room !== null ? [formatBytes(room), h("div", { className: "muted small" }, formatShare(room, capacity))] : ""),
-      h("td", { className: "number" }, worst.pending ? "reading \u2026" : formatCount(count), h("div", { className: "muted small" }, time && this.page.time ? formatAgo(time, this.page.time) : "")),
-      h("td", { className: "found" }, badges.length ? badges : h("span", { className: "muted" }, "none"), finding ? h("div", { className: "small" }, [finding.name, formatPlace(finding.file, finding.line)].filter(Boolean).join(" \u00b7 ")) : null),
-      h("td", null, h("button", { onclick: open }, "Open")));
+    return [
+      h("input", { type: "checkbox", checked: this.chosen.has(run.name), "aria-label": `Compare ${run.name}`, onchange: (event) => this.choose(run.name, event.target.checked) }),
+      h("div", { className: "name" }, h("button", { className: "link", onclick: open, title: run.name }, run.name), h("div", { className: "muted small" }, worst.problem ?? [worst.device_name ?? worst.device, run.ranks.length > 1 ? `${run.ranks.length} ranks, worst is rank ${worst.rank}` : null].filter(Boolean).join(" \u00b7 "))),
+      sparkline(worst.sparkline ?? [], capacity),
+      [h("div", { className: "number" }, formatBytes(peak)), capacity ? h("div", { className: "meter" }, h("div", { style: { width: `${share}%` } })) : null, capacity ? h("div", { className: "muted small" }, `of ${formatBytes(capacity)}`) : null].filter(Boolean),
+      room !== null ? [formatBytes(room), h("div", { className: "muted small" }, formatShare(room, capacity))] : "",
+      [worst.pending ? "reading \u2026" : formatCount(count), h("div", { className: "muted small" }, time && this.page.time ? formatAgo(time, this.page.time) : "")],
+      h("div", { className: "found" }, badges.length ? badges : h("span", { className: "muted" }, "none"), finding ? h("div", { className: "small" }, [finding.name, formatPlace(finding.file, finding.line)].filter(Boolean).join(" \u00b7 ")) : null),
+      h("button", { onclick: open }, "Open"),
+    ];
   }
 
   choose(name, isChosen) {

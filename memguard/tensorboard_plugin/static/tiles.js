@@ -25,7 +25,9 @@ export function tiles(details, capacity) {
 export function signs(details, marks) {
   const sign = (hue, text) => h("span", { className: "key" }, h("span", { className: "swatch sign", style: { background: color(hue) } }), text);
   const tinted = Object.keys(details.stage_batches).filter((stage) => stage !== "train");
+  const levels = ["critical", "warning", "info"].filter((level) => details.findings.some((each) => each.severity === level));
   return [
+    levels.map((level) => sign(level, `${level} finding`)),
     tinted.map((stage) => sign(`stage-${stage}`, stage)),
     marks.num_alloc_retries.length ? sign("warning", "allocation retry") : null,
     marks.num_device_free.length ? sign("empty-cache", "cache given back to the device") : null,

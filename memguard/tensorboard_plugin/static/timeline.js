@@ -5,7 +5,7 @@ import { CURVES, keys, readout } from "./curves.js";
 import { h, replace } from "./dom.js";
 import { chartPng, chartSvg, rowsCsv, save } from "./export.js";
 import { chips, headline, isMarked } from "./findings.js";
-import { formatCount } from "./format.js";
+import { formatClock, formatCount } from "./format.js";
 import { peakPanel } from "./peak.js";
 import { phaseBands, phaseTable } from "./phases.js";
 import { rankBand, rankNote } from "./ranks.js";
@@ -46,12 +46,13 @@ class Timeline {
     this.bands = h("div", { className: "host" });
     this.phases = h("div");
     this.peak = h("section", { className: "panel", "aria-label": "Explain the peak" });
+    this.axis = h("select", { id: "axis", "aria-label": "Horizontal axis", onchange: () => [this.chart, this.hostChart].forEach((chart) => chart?.redraw(true, true)) }, h("option", { value: "batch" }, "by batch"), h("option", { value: "optimizer_steps" }, "by optimizer step"), h("option", { value: "time" }, "by time"));
     const button = (label, title, act) => h("button", { className: "tool", title, "aria-label": title, onclick: act }, label);
     this.panel = h("section", { className: "panel chart", "aria-label": "Timeline" },
-      h("div", { className: "row" }, this.readout, h("span", { className: "grow" }), this.status,
+      h("div", { className: "row" }, this.readout, h("span", { className: "grow" }), this.status, this.page.source.live ? this.axis : null,
         button("\u2212", "Zoom out (\u2212)", () => this.scale(2)), button("+", "Zoom in (+)", () => this.scale(0.5)), button("Whole run", "Show the whole run (Home)", () => this.zoom(null, null)),
         button("CSV", "Save the batches in view as CSV", () => this.saveRows()), button("PNG", "Save the chart as PNG", () => this.savePicture("png")), button("SVG", "Save the chart as SVG", () => this.savePicture("svg"))),
-      this.legend, this.chips, this.plot, this.signs, this.bands, this.host, this.strip);
+      this.legend, this.chips, this.plot, h("p", { className: "muted small hint" }, "Drag, Ctrl and the wheel, or two fingers zoom; a double click shows the whole run."), this.signs, this.bands, this.host, this.strip);
     replace(container, this.head, this.ranks, this.tiles, this.panel, this.phases, this.peak);
   }
 
@@ -123,6 +124,7 @@ class Timeline {
       onZoom: (from, to) => this.zoom(from, to),
       onPick: (batch, reach) => this.pick(batch, reach),
       onReset: () => this.zoom(null, null),
+      along: (batch) => this.along(batch),
     };
     this.chart = memoryChart(this.plot, {
       ...common,
@@ -160,6 +162,15 @@ class Timeline {
       series: [{ label: "Host RAM", color: color("host"), width: 1.5 }],
       state: () => ({ ...this.marks(), marks: {}, findings: [] }),
     }, [this.series.columns.batch, drawable(values)]);
+  }
+
+  // What the horizontal axis says of a batch.
+  along(batch) {
+    const name = this.axis.value;
+    const at = nearestRow(this.series, batch, 0);
+    const value = name === "batch" || at < 0 ? null : this.series.columns[name][at];
+    if (value === null || Number.isNaN(value)) return name === "batch" ? null : "";
+    return name === "time" ? formatClock(value, this.series.columns.time) : formatCount(value);
   }
 
   marks() {
