@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 ENGINES := .venv-engines
 SITE := import sysconfig; print(sysconfig.get_path('purelib'))
 
-.PHONY: demo test test-corpus test-slow test-oldest lint unit null-gpu engines test-engines test-cuda test-gpu bench docs pictures check-package clean
+.PHONY: axe demo test test-corpus test-slow test-oldest lint unit null-gpu engines test-engines test-cuda test-gpu bench docs pictures check-package clean
 
 demo: $(READY)
 	$(BIN)/memguard demo
@@ -70,6 +70,9 @@ bench: $(READY)
 
 docs: $(READY) # the site, in site/; a warning fails it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+axe: # the checker of tests/browser/test_accessibility.py, for development alone
+	npm install --no-save --no-package-lock --prefix tests/browser axe-core@4.14.1
 
 pictures: $(READY) # the README's two pictures, made of a run of the demo; needs a chromium
 	$(BIN)/python tools/pictures.py

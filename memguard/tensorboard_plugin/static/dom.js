@@ -46,10 +46,10 @@ export function sortable(columns, rows, options = {}) {
   const compare = (a, b) => (typeof a === "string" || typeof b === "string" ? String(a ?? "").localeCompare(String(b ?? ""), undefined, { numeric: true }) : (a ?? -1) - (b ?? -1));
   const draw = () => {
     const sorted = [...rows].sort((a, b) => (up ? 1 : -1) * compare(columns[by].read(a), columns[by].read(b)));
-    const heading = (column, at) => h("button", { className: "sort", onclick: () => {
+    const heading = (column, at) => column.title && h("button", { className: "sort", onclick: () => {
       [by, up] = [at, at === by ? !up : !(column.numeric || column.down)];
       draw();
-      place.querySelectorAll("th button")[at].focus();
+      place.querySelectorAll("th")[at].querySelector("button").focus();
     } }, column.title, at === by ? (up ? " \u25b2" : " \u25bc") : "");
     const made = table(columns.map(heading), sorted.slice(0, most).map((row) => columns.map((column) => column.show(row))), { numeric: columns.flatMap((column, at) => (column.numeric ? [at] : [])), className: options.className });
     made.querySelectorAll("th").forEach((cell, at) => at === by && cell.setAttribute("aria-sort", up ? "ascending" : "descending"));

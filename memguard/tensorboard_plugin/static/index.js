@@ -16,5 +16,6 @@ export async function render() {
     return loaded;
   });
   document.documentElement.lang = "en";
+  document.title ||= "Memory";
   await start(server, document.body, Promise.all(styles));
 }
