@@ -108,7 +108,7 @@ def run(given: argparse.Namespace) -> int:
     if summaries:
         print_text(closing_text(launch, summary, ranks=max(len(starts), 1)) or "")
     elif not disabled():
-        print_text("memguard: this program called no model; there is nothing to report.")
+        print_text("memguard: this program called no model, or has a guard of its own; there is nothing to report.")
     if report is not None:
         try:
             report.write_text(json.dumps({**summary.to_json(), "ranks": []}, indent=2, default=str) + "\n")

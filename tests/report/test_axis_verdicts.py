@@ -190,5 +190,5 @@ def test_512_ranks_are_judged_in_5_seconds_and_500_mib(tmp_path: Path, name: str
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SETS))
 def test_faults_by_another_hand_are_named(name: str) -> None:
-    """Other meshes, curves, noise, restarts and missing ranks; benchmarks/results/fleet.md has the scores."""
+    """Other meshes, curves, noise, restarts and missing ranks; benchmarks/results/unseen_faults.md has the scores."""
     assert unseen_faults.wrong_in(name) == UNMENDED[name]
