@@ -10,13 +10,17 @@ from typing import Any, ClassVar, final
 
 from memguard.evidence.host.datasets import ITERATORS, reading_of
 from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.kept.growth_facts import MIN_HOST_BYTES
+from memguard.evidence.kept.scan_schedule import grew
 from memguard.heap.collector import MAX_OBJECTS, instances_of
 from memguard.heap.frames import is_user_frame
 from memguard.records.facts import Fact
-from memguard.records.stats import Stage
+from memguard.records.stats import BatchRecord, Stage
 
 LOOKS = (5, 17, 199)
 """Training batches after which they are looked for, each just before a round over all objects (`ScanSchedule`)."""
+FIRST = 2
+"""The training batch with whose end a later one's memory is compared: by then the optimizer has its states."""
 MAX_GENERATORS = 64
 
 
@@ -34,16 +38,21 @@ class GeneratorsProbe(Probe):
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._batches = 0
+        self._before: BatchRecord | None = None
 
     def on_batch_end(self) -> None:
         """Looks for them now and then."""
         if self.watch.stage is not Stage.TRAIN:
             return
         self._batches += 1
+        if self._batches == FIRST:
+            self._before = self.watch.record
         if self._batches not in LOOKS:
             return
         if self._batches == LOOKS[-1]:
             self.unsubscribe("on_batch_end")
+        if not self._may_keep():
+            return  # to look for them takes as long as hundreds of short batches
         known, datasets = self.watch.generators, self.watch.datasets
         known[:] = [ref for ref in known if ref() is not None]
         datasets.clear()
@@ -53,6 +62,17 @@ class GeneratorsProbe(Probe):
                     datasets.append(weakref.ref(reading_of(found).dataset))
             elif len(known) < MAX_GENERATORS and _is_users(found) and not any(ref() is found for ref in known):
                 known.append(weakref.ref(found))
+
+    def _may_keep(self) -> bool:
+        """Whether memory has grown since the first batches, on the device or on the host; where it is known."""
+        before, record = self._before, self.watch.record
+        if before is None or record is None:
+            return True
+        least = MIN_HOST_BYTES * (record.batch - before.batch)
+        on_device = before.allocated_end_bytes is not None and grew(
+            before.allocated_end_bytes, record.allocated_end_bytes
+        )
+        return on_device or grew(before.host_rss_bytes, record.host_rss_bytes, least)
 
     def remove(self) -> None:
         """Forgets them."""

@@ -98,7 +98,7 @@ class ScanSchedule:
         resident = record.host_rss_bytes if record is not None else None
         if before is not None and len(self._begins) < len(BEGINS) - 2 and not asked:
             least = host_bytes_per_batch * (watch.batches - before[0])
-            if not (_grew(before[1], allocated, 0) or _grew(before[2], resident, least)):
+            if not (grew(before[1], allocated) or grew(before[2], resident, least)):
                 return
         self._at_begin = (watch.batches, allocated, resident)
         if self._walk is not None:
@@ -144,5 +144,6 @@ class ScanSchedule:
         self._pinned = suspicions.pinned
 
 
-def _grew(before: int | None, now: int | None, by: int) -> bool:
+def grew(before: int | None, now: int | None, by: int = 0) -> bool:
+    """Whether a number of bytes grew by more than that, or is not known."""
     return before is None or now is None or now - before > by
