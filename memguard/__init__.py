@@ -73,16 +73,16 @@ __all__ = ["MemGuard", "__version__", "forecast", *_HOMES]  # pyright: ignore
 
 
 def __getattr__(name: str) -> Any:
-    import importlib
+    from memguard.loading import load
 
     if name == "MemGuard":  # not kept: it suits the Lightning packages that are imported at this moment
-        return importlib.import_module("memguard.integrations.lightning_class").memguard_class()
+        return load("memguard.integrations.lightning_class").memguard_class()
     if name == "forecast":  # the package is the function, see there
-        return importlib.import_module("memguard.forecast")
+        return load("memguard.forecast")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'memguard' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(home), name)
+    value = globals()[name] = getattr(load(home), name)
     return value
 
 

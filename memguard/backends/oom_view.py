@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 
-from memguard.allocator.blocks import DEFAULT_POOL
 from memguard.backends import oom_observer
 from memguard.backends.auto import AutoBackend
 from memguard.backends.cuda import CudaBackend, allocator_settings
 from memguard.backends.cuda_history import CudaHistory
 from memguard.backends.interface import Backend
-from memguard.postmortem.scene import Request, Steps
+
+if TYPE_CHECKING:
+    from memguard.postmortem.scene import Request, Steps
 
 HISTORY_ENTRIES = 20_000
 Heard = Callable[[int | None, int | None], None]
@@ -85,6 +86,8 @@ class OomView:
 
     def request(self, requested_bytes: int | None, free_bytes: int | None, snapshot: dict[str, Any] | None) -> Request:
         """The failed allocation, and the memory there was for it."""
+        from memguard.postmortem.scene import Request
+
         stats, slow = self._backend.read(), self._backend.read_slow()
         limit, reserved = self._backend.limit_bytes, stats.reserved_bytes
         if free_bytes is None:
@@ -252,6 +255,8 @@ def free_pieces(snapshot: dict[str, Any] | None, device: int | None = None) -> t
     """
     if snapshot is None:
         return None, None
+    from memguard.allocator.blocks import DEFAULT_POOL
+
     total = largest = 0
     for segment in snapshot["segments"]:
         if tuple(segment.get("segment_pool_id") or DEFAULT_POOL) != DEFAULT_POOL:

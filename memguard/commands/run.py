@@ -71,6 +71,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Runs the script; returns its exit code."""
+    from memguard.loading import load
+
+    load("memguard.integrations.script")
     from memguard.integrations.last_word import closing_text
     from memguard.integrations.script import run_script
     from memguard.launch import read_launch

@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -21,13 +21,13 @@ from memguard.integrations.ray_train import ray_worker
 from memguard.launch import Launch, read_launch
 from memguard.options import Options
 from memguard.sinks.console import ConsoleSink
-from memguard.sinks.export.choose import make_export_sink
-from memguard.sinks.export.place import Exporting
-from memguard.sinks.export.sink import ExportSink
 from memguard.sinks.interface import Sink
 from memguard.sinks.several_ranks import OnlyHere
 from memguard.sinks.tensorboard import TensorBoardSink
 from memguard.text.urls import is_url, shown
+
+if TYPE_CHECKING:
+    from memguard.sinks.export.sink import ExportSink
 
 
 def find_launch(rank: int | None, world_size: int | None) -> Launch:
@@ -56,6 +56,9 @@ def make_export(options: Options, launch: Launch, logdir: Path) -> ExportSink | 
     """The sink that every rank exports through, where the options ask for one."""
     if options.export is None:
         return None
+    from memguard.sinks.export.choose import make_export_sink
+    from memguard.sinks.export.place import Exporting
+
     exporting = Exporting(
         rank=launch.rank,
         world_size=launch.world_size,

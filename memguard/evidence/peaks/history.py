@@ -7,16 +7,18 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
-from memguard.allocator.snapshot import Frame
-from memguard.allocator.timeline import AllocationTimeline, Block
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.kept.growth_updates import GrowthUpdates
 from memguard.evidence.peaks.history_window import AllocationRecording
 from memguard.records.facts import Fact, Place, SurvivingAllocations
 from memguard.records.stats import BatchRecord, Stage
 from memguard.source.stores import assigned_at
+
+if TYPE_CHECKING:
+    from memguard.allocator.snapshot import Frame
+    from memguard.allocator.timeline import AllocationTimeline, Block
 
 WARM_UP = 32
 WINDOW = 8

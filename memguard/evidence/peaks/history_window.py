@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import TYPE_CHECKING, final
 
-from memguard.allocator.timeline import AllocationTimeline
 from memguard.evidence.interface import ProbeContext
 from memguard.heap.frames import is_user_file
+
+if TYPE_CHECKING:
+    from memguard.allocator.timeline import AllocationTimeline
 
 MAX_ENTRIES = 100_000
 
@@ -57,6 +59,8 @@ class AllocationRecording:
 
     def read(self) -> AllocationTimeline:
         """What was recorded; and switches it off."""
+        from memguard.allocator.timeline import AllocationTimeline  # most runs never need it
+
         history = self._watch.history
         try:
             traces = history.snapshot().get("device_traces", ()) if history is not None and self.is_on else ()

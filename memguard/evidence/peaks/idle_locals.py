@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
-from memguard.allocator.snapshot import Stack
-from memguard.allocator.timeline import AllocationTimeline, Block, Peak
 from memguard.heap.frames import is_script, is_user_file
 from memguard.records.facts import Place
 from memguard.source.function_body import FunctionBody, parts_made, variables_set
 from memguard.source.model import Sources
+
+if TYPE_CHECKING:
+    from memguard.allocator.snapshot import Stack
+    from memguard.allocator.timeline import AllocationTimeline, Block, Peak
 
 ROUNDS = 6
 """Peaks that are looked at: without the idle ones of the highest, another is."""

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import torch
 
-from memguard.allocator.timeline import AllocationTimeline
 from memguard.evidence.interface import ProbeContext
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.heap.frames import is_user_file
@@ -23,6 +22,9 @@ from memguard.records.stats import Stage
 from memguard.source.reads import is_left_unread, is_wanted
 from memguard.torch_objects.module_parts import gradients_of, parameters_of
 from memguard.torch_objects.storages import StorageRef, owned_storages, storage_key, storages_of, untyped_storage
+
+if TYPE_CHECKING:
+    from memguard.allocator.timeline import AllocationTimeline
 
 ROUNDED = 512
 """An allocator's blocks are so many times a whole number of bytes."""

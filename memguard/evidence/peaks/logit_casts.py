@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 import torch
 
-from memguard.allocator.snapshot import Stack
-from memguard.allocator.timeline import AllocationTimeline
 from memguard.heap.frames import is_user_file
 from memguard.records.facts import Place
 from memguard.source.model import Sources
 from memguard.source.upcasts import cast_name
+
+if TYPE_CHECKING:
+    from memguard.allocator.snapshot import Stack
+    from memguard.allocator.timeline import AllocationTimeline
 
 _TORCH: Final = str(Path(torch.__file__).parent)
 LEAST, MOST = 0.75, 1.05

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar, final
+from typing import TYPE_CHECKING, ClassVar, final
 
-from memguard.allocator.timeline import AllocationTimeline
 from memguard.clocks import time_ns
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.minimum_sizes import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE, least_of_device
@@ -20,6 +19,9 @@ from memguard.evidence.peaks.rebound_tensors import Rebound, rebound
 from memguard.records.facts import Fact, LargeLocals, PreviousOutputsAlive, ReboundTensor
 from memguard.records.stats import Stage
 from memguard.source.stores import spelled
+
+if TYPE_CHECKING:
+    from memguard.allocator.timeline import AllocationTimeline
 
 BEGIN = {Stage.TRAIN: 12, Stage.VALIDATION: 2, Stage.TEST: 2}
 """The batch of a stage after which the history begins: some evaluations have few."""

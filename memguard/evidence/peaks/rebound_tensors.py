@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from memguard.allocator.snapshot import Frame
-from memguard.allocator.timeline import AllocationTimeline, Block
 from memguard.records.facts import Place
 from memguard.source.stores import Rebinding, gives_back, own_keeper, rebinding_at
+
+if TYPE_CHECKING:
+    from memguard.allocator.snapshot import Frame
+    from memguard.allocator.timeline import AllocationTimeline, Block
 
 ALIKE = 0.75
 """How near the sizes of the old and the new one are."""

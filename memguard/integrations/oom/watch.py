@@ -3,6 +3,8 @@
 The allocator's observer sees the failing moment, when everything is still alive; a scene is drawn there as plain data.
 Whether the program catches the error shows only later: the first sign that it went on makes it a caught one, and the
 exception flying out of the loop, the thread or the program makes it the end.
+
+What draws and explains a scene is loaded when memory runs out: most runs never need it.
 """
 
 from __future__ import annotations
@@ -19,20 +21,17 @@ from typing import TYPE_CHECKING, final
 from memguard.backends.auto import AutoBackend
 from memguard.backends.oom_view import OomView, view_of
 from memguard.evidence.oom.errors import no_engine_in, oom_in
-from memguard.evidence.oom.wording import requested_bytes
 from memguard.integrations.loop.forward_count import ForwardCount
 from memguard.integrations.oom.cell_errors import KEPT
-from memguard.integrations.oom.files import write_report
 from memguard.integrations.oom.last_exits import LastExits
-from memguard.integrations.oom.scene import Seen, draw
 from memguard.integrations.trace_window import TraceWindow
-from memguard.postmortem import PostMortem, conclude
 from memguard.records.stats import BatchRecord
-from memguard.report.postmortem_text import render_markdown, render_short
 from memguard.torch_objects.storages import unheard
 
 if TYPE_CHECKING:
+    from memguard.integrations.oom.scene import Seen
     from memguard.integrations.session import Session
+    from memguard.postmortem import PostMortem
 
 logger = logging.getLogger("memguard")
 
@@ -221,6 +220,8 @@ class OomWatch:
             session = self._session()
             if session is None:
                 return
+            from memguard.integrations.oom.scene import draw
+
             session.disturb()
             batch = session.recorder.batch
             with unheard():
@@ -250,6 +251,8 @@ class OomWatch:
         session = self._session()
         if pending is None or session is None:
             return
+        from memguard.report.postmortem_text import render_markdown
+
         self._caught += 1
         if session.peers is not None:
             session.peers.withdraw(pending.scene.batch)
@@ -274,6 +277,11 @@ class OomWatch:
         session = self._session()
         if pending is None or session is None:
             return
+        from memguard.evidence.oom.wording import requested_bytes
+        from memguard.integrations.oom.files import write_report
+        from memguard.integrations.oom.scene import Seen
+        from memguard.report.postmortem_text import render_markdown, render_short
+
         scene, request = pending.scene, pending.scene.request
         if request.requested_bytes is None:
             request = replace(request, requested_bytes=requested_bytes(message))
@@ -296,6 +304,8 @@ class OomWatch:
         session.recorder.out_of_memory({**told.to_json(), "text": whole})
 
     def _conclude(self, pending: Seen, session: Session) -> PostMortem:
+        from memguard.postmortem import conclude
+
         scene = replace(pending.scene, findings=tuple(session.recorder.findings.values()))
         return conclude(scene, seconds=pending.seconds)
 
@@ -306,5 +316,7 @@ def _was_told(error: BaseException) -> bool:
 
 def _is_of(pending: Seen, message: str) -> bool:
     """Whether a failure that was seen is the one that an error tells of."""
+    from memguard.evidence.oom.wording import requested_bytes
+
     seen, told = pending.scene.request.requested_bytes, requested_bytes(message)
     return seen is None or told is None or abs(seen - told) <= 0.01 * max(seen, told)
