@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
@@ -152,10 +152,42 @@ def whole_table(results: Results) -> str:
     for table in results["tables"]:
         lines += ["", f"### {table['where'].capitalize()}", "", f"{table['versions']}."]
         for name, rows in table["subjects"].items():
+            if name == "programs":
+                lines += ["", f"`{name}`", "", *programs_table(rows or ())]
+                continue
             lines += ["", f"`{name}`", "", "| | | aim: at most |", "|---|---|---|"]
             aims = ["" if row.at_most is None else _cell(row._replace(value=row.at_most)) for row in rows or ()]
             lines += [f"| {row.label} | {_cell(row)} | {aim} |" for row, aim in zip(rows or (), aims, strict=True)]
     return "\n".join(lines)
+
+
+_GUARDS = {"watch": "watch", "run": "memguard run"}
+_FIGURES = {"start-up": "start-up", "first thousand": "first 1,000", "steady": "steady", "10 s": "10 s take longer by"}
+
+
+def programs_table(rows: Iterable[Row]) -> list[str]:
+    """The figures of `tests.bench.programs`, a line for each training and guard, each with its spread."""
+    known = {row.label: row for row in rows}
+    head = ["training", "a batch without", "guard", *_FIGURES.values()]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for label, bare in known.items():
+        name, _, figure = label.rpartition(": ")
+        if figure != "batch":
+            continue
+        for variant, guard in _GUARDS.items():
+            cells = [_with_spread(known, f"{name}: {variant}, {key}") for key in _FIGURES]
+            lines.append("| " + " | ".join([name, _cell(bare), guard, *cells]) + " |")
+        if (least := known.get(f"{name}: least, steady")) is not None:
+            cells = ["", "", _with_spread(known, least.label), ""]
+            lines.append("| " + " | ".join([name, _cell(bare), "the least hooks that record", *cells]) + " |")
+    return lines
+
+
+def _with_spread(known: dict[str, Row], label: str) -> str:
+    row, spread = known.get(label), known.get(f"{label}, spread")
+    if row is None:
+        return ""
+    return _cell(row) if spread is None else f"{_cell(row)} ± {_cell(spread)}"
 
 
 def _cell(row: Row) -> str:
