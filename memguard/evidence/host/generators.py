@@ -19,8 +19,8 @@ from memguard.records.stats import BatchRecord, Stage
 
 LOOKS = (5, 17, 199)
 """Training batches after which they are looked for, each just before a round over all objects (`ScanSchedule`)."""
-FIRST = 2
-"""The training batch with whose end a later one's memory is compared: by then the optimizer has its states."""
+HALVES = tuple(look // 2 for look in LOOKS)
+"""Those with whose memory is compared what it is then: what a loop begins with came before."""
 MAX_GENERATORS = 64
 
 
@@ -45,7 +45,7 @@ class GeneratorsProbe(Probe):
         if self.watch.stage is not Stage.TRAIN:
             return
         self._batches += 1
-        if self._batches == FIRST:
+        if self._batches in HALVES:
             self._before = self.watch.record
         if self._batches not in LOOKS:
             return
@@ -64,7 +64,7 @@ class GeneratorsProbe(Probe):
                 known.append(weakref.ref(found))
 
     def _may_keep(self) -> bool:
-        """Whether memory has grown since the first batches, on the device or on the host; where it is known."""
+        """Whether memory has grown lately, on the device or on the host; where it is known."""
         before, record = self._before, self.watch.record
         if before is None or record is None:
             return True

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -10,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 from memguard.evidence.host.generators import LOOKS, GeneratorsProbe
 from memguard.evidence.kept.scans import ScansProbe
 from memguard.records.facts import KeptOnHost, KeptOutputs
+from memguard.records.stats import BatchRecord, Stage
 from tests.evidence.loop import Loop
 
 
@@ -42,6 +44,22 @@ def test_a_generators_own_list_is_named() -> None:
 def test_a_generator_that_keeps_nothing_is_silent() -> None:
     """Being found is no fault."""
     assert train(keep=False).of(KeptOutputs) == []
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_nothing_is_looked_for_where_memory_does_not_grow(grows: bool) -> None:
+    """To go over all objects takes as long as hundreds of short batches."""
+    model = nn.Linear(32, 2)
+    found = False
+    with Loop(model, kinds=[GeneratorsProbe]) as loop:
+        for number, x in zip(loop.batches(32), batches(32, keep=False), strict=False):
+            end = 4096 * number if grows else 4096
+            loop.record = BatchRecord(
+                batch=number, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_end_bytes=end, host_rss_bytes=1 << 28
+            )
+            model(x).sum().backward()
+            found = found or bool(loop.watch.generators)
+    assert found is grows
 
 
 class Decoded(Dataset[torch.Tensor]):
