@@ -4,7 +4,18 @@ import copy
 
 import pytest
 
-from tests.bench.page import CLAIMS, RESULTS, Claim, Results, broken, find, load, pages, with_table
+from tests.bench.page import (
+    CLAIMS,
+    RESULTS,
+    Claim,
+    Results,
+    broken,
+    find,
+    load,
+    pages,
+    programs_table,
+    with_table,
+)
 from tests.bench.rows import Row, microseconds_over_bare
 
 
@@ -79,3 +90,19 @@ def test_figures_are_shown_as_readers_want_them() -> None:
     ]  # fmt: skip
     assert Row("", 0.256, "x").shown == "0.256 times"
     assert Row("", 0.0512, "%").shown == "0.0512%"
+
+
+def test_programs_have_a_line_for_each_guard_with_the_spread_of_each_figure() -> None:
+    """What is missing stays empty; a cost below nothing is nothing."""
+    rows = [
+        Row("gan: batch", 1500.0, "us"),
+        Row("gan: watch, start-up", 200.0, "ms", 300.0),
+        Row("gan: watch, start-up, spread", 10.0, "ms"),
+        Row("gan: watch, steady", -3.0, "us"),
+        Row("gan: least, steady", 7.0, "us"),
+    ]
+    assert programs_table(rows)[2:] == [
+        "| gan | 1.5 ms | watch | 200 ms ± 10 ms |  | 0 us |  |",
+        "| gan | 1.5 ms | memguard run |  |  |  |  |",
+        "| gan | 1.5 ms | the least hooks that record |  |  | 7 us |  |",
+    ]
