@@ -86,14 +86,15 @@ _SHARED: Final = (
     r"Couldn't allocate shared memory segment",
 )
 _OF: Final = {
-    Memory.SHARED: re.compile("|".join(_SHARED)),
-    Memory.DEVICE: re.compile("|".join((*_DEVICE, *_ANYWHERE))),
-    Memory.HOST: re.compile("|".join(_HOST)),
+    Memory.SHARED: "|".join(_SHARED),
+    Memory.DEVICE: "|".join((*_DEVICE, *_ANYWHERE)),
+    Memory.HOST: "|".join(_HOST),
 }
-_IN_EVERY_CLASS: Final = re.compile("|".join(_ANYWHERE))
+"""Not compiled here: most runs meet no such error, and `re` keeps what it has compiled."""
+_IN_EVERY_CLASS: Final = "|".join(_ANYWHERE)
 _TRACEBACK: Final = "Traceback (most recent call last)"
 
-_REQUESTED: Final = re.compile(
+_REQUESTED: Final = (
     r"(?i:\b(?:tr(?:ied|ying) to (?:allocate|mmap)|calloc(?: async)?|host alloc|[Rr]equested(?: size)?\s*:|allocating"
     r"|attempting to (?:reserve|allocate)|(?:failed|unable|can(?:'t|not)) (?:to )?(?:allocate|malloc|mmap)"
     r"(?: request for)?|buffer size:|malloc of|size|/dev/shm/\S+ to))"
@@ -113,13 +114,13 @@ def memory_in(text: str, *, in_any_class: bool = False) -> Memory | None:
     if _TRACEBACK in text:
         text = "\n".join(line for line in text.splitlines() if not line.startswith("  "))
     if in_any_class:
-        return Memory.DEVICE if _IN_EVERY_CLASS.search(text) else None
-    return next((memory for memory, sentences in _OF.items() if sentences.search(text)), None)
+        return Memory.DEVICE if re.search(_IN_EVERY_CLASS, text) else None
+    return next((memory for memory, sentences in _OF.items() if re.search(sentences, text)), None)
 
 
 def requested_bytes(text: str) -> int | None:
     """The size that an error's text says was asked for."""
-    found = _REQUESTED.search(text)
+    found = re.search(_REQUESTED, text)
     if found is None:
         return None
     number, unit = (found[1], found[2]) if found[1] else (found[3], found[4])
