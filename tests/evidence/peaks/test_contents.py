@@ -136,7 +136,7 @@ def test_what_earlier_batches_left_is_a_category_with_its_holder(tmp_path: Path)
     def keep(loss: torch.Tensor) -> None:
         outputs.append(torch.zeros(256 * 1024))
 
-    taken = run(tmp_path, model, batches=12, each=keep)
+    taken = run(tmp_path, model, batches=26, each=keep)
     kept = [by(contents, 0, "kept").total() for contents in taken]
     assert kept == sorted(kept) and kept[-1] >= 8 * 2**20
     assert by(taken[-1], 1, "kept")["outputs"] >= 0.8 * kept[-1]
