@@ -4,9 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ENGINES := .venv-engines
+PEERS := .venv-peers
 SITE := import sysconfig; print(sysconfig.get_path('purelib'))
 
-.PHONY: axe demo test test-corpus test-slow test-oldest lint unit null-gpu engines test-engines test-cuda test-gpu bench docs pictures check-package clean
+.PHONY: axe demo test test-corpus test-slow test-oldest lint unit null-gpu engines peers test-engines test-cuda test-gpu bench docs pictures check-package clean
 
 demo: $(READY)
 	$(BIN)/memguard demo
@@ -40,6 +41,11 @@ $(ENGINES)/.ready: $(READY) # the development's packages, and Ray, TRL and DeepS
 	$(ENGINES)/bin/python -m pip install -q -c constraints.txt 'ray[train]' trl setuptools wheel ninja
 	DS_BUILD_OPS=0 $(ENGINES)/bin/python -m pip install -q -c constraints.txt --no-build-isolation deepspeed
 	touch $@
+
+peers: $(READY) # other public tools, in an environment of their own: $(PEERS)/bin/python -m tests.corpus --peer stormlog
+	[ -x $(PEERS)/bin/python ] || $(BIN)/python -m venv $(PEERS)
+	$(BIN)/python -c "$(SITE)" > "$$($(PEERS)/bin/python -c "$(SITE)")/development.pth"
+	$(PEERS)/bin/python -m pip install -q -c constraints.txt stormlog traceml-ai
 
 test-engines: engines # launchers and engines as users start them: torchrun, Accelerate, DeepSpeed, Ray Train
 	$(ENGINES)/bin/python -m pytest -n 0 tests/engines
@@ -84,4 +90,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-oldest $(ENGINES) .nullgpu build dist site *.egg-info
+	rm -rf $(VENV) .venv-oldest $(ENGINES) $(PEERS) .nullgpu build dist site *.egg-info

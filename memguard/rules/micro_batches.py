@@ -25,7 +25,8 @@ class MicroBatchGraph(Rule):
 
     What: a loop that accumulates gradients runs a forward and a backward for each micro-batch, and collects what the
     model returned (outputs, log-probabilities, an entropy) in a list or a dictionary until the step. Each of these
-    tensors keeps the graph of its micro-batch alive, though its backward has run; detached ones keep their own size.
+    tensors keeps the graph of its micro-batch alive, though its backward has run, or none ever will (a second forward
+    for a metric); detached ones keep their own size.
 
     Why it matters: micro-batches exist so that one of them at a time needs memory. Parts of the graph through which no
     backward ran still hold their activations, and the kept tensors themselves stay on the device, so the step's peak
@@ -50,8 +51,11 @@ class MicroBatchGraph(Rule):
         peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
         until, yet = (" until the optimizer's step", "") if fact.at_step else ("", " and the optimizer has yet to step")
         name = fact.place.holder or "it"
+        why = "no backward ever runs through them" if fact.unused else f"their backward has run{yet}"
         copy = "without its graph (x.detach(), or x.item() for a number)"
-        if not fact.saves:
+        if fact.unused:
+            copy = "without a graph: compute it under torch.no_grad()"
+        elif not fact.saves:
             copy = "on the CPU without its graph (x.detach().cpu()), or a number (x.item())"
         return from_fact(
             self,
@@ -59,7 +63,7 @@ class MicroBatchGraph(Rule):
             run,
             Severity.WARNING if fact.bytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST) else Severity.INFO,
             f"{holder(fact.place)} keeps the graphs of {plural(fact.graphs, 'earlier micro-batch')} alive{until}, "
-            f"though their backward has run{yet}: {format_bytes(fact.bytes)}{peak}, {format_bytes(each)} for each.",
+            f"though {why}: {format_bytes(fact.bytes)}{peak}, {format_bytes(each)} for each.",
             f"store what goes into {name} {copy}.",
             nbytes=fact.bytes,
             bytes_per_batch=each,

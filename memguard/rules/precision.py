@@ -62,7 +62,7 @@ class LogitsUpcast(Rule):
             f"the peak comes in the loss: logits of {fact.width} classes ({format_bytes(fact.logits_bytes)} in "
             f"{fact.dtype}) take {format_bytes(fact.extra_bytes)} more on top of the forward, in float32 copies and "
             f"log-softmax.",
-            "use a fused or chunked cross-entropy, or compute logits and loss in slices.",
+            _remedy(fact, "compute logits and loss in slices."),
             nbytes=fact.extra_bytes,
             evidence=Evidence.PEAK,
         )
@@ -81,10 +81,20 @@ class LogitsUpcast(Rule):
             f"logits of {fact.width} classes in {fact.dtype} ({format_bytes(fact.logits_bytes)}) are copied to float32 "
             f"here: with log-softmax and gradient of the same size the copies are {format_bytes(copies)} of a peak of "
             f"{format_bytes(fact.peak_bytes)}.",
-            "use a fused or chunked cross-entropy, or cast and compute the loss in slices; no float() on all logits.",
+            _remedy(fact, "cast and compute the loss in slices; no float() on all logits."),
             nbytes=copies,
             evidence=Evidence.PEAK,
         )
+
+
+def _remedy(fact: LargeLogits, by_hand: str) -> str:
+    """The losses that are installed, what they save in a replay of the batch, and what to do without them."""
+    named = " or ".join(fact.fused_losses)
+    saves = ""
+    if fact.saved_bytes and fact.peak_bytes:
+        lower = format_bytes(max(fact.peak_bytes - fact.saved_bytes, 0))
+        saves = f" That lowers this batch's peak from {format_bytes(fact.peak_bytes)} to about {lower}."
+    return f"use a fused or chunked cross-entropy{f', like {named}' if named else ''}, or {by_hand}{saves}"
 
 
 @final

@@ -24,6 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # programs so small only wait for
 
 from tests.corpus import golden
 from tests.corpus.forked import run_forked
+from tests.corpus.peers import HEADER, PEERS, check, compare
 from tests.corpus.runner import Outcome, known_misses, programs
 from tests.corpus.score import Score
 
@@ -46,6 +47,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--missing", action="store_true", help=f"of these, what {golden.FILE.name} has not")
     parser.add_argument("--golden", action="store_true", help=f"print what differs from {golden.FILE.name}")
     parser.add_argument("--write-golden", action="store_true", help=f"write what is told to {golden.FILE.name}")
+    parser.add_argument("--peer", action="append", choices=sorted(PEERS), help="run them under another tool instead")
     options = parser.parse_args(arguments)
     devices = [options.device] if options.device else ["virtual", "cpu"]
     compares = options.golden or options.write_golden
@@ -55,6 +57,11 @@ def main(arguments: list[str]) -> int:
     own = [*programs(), *known_misses()]
     paths = given or [p for p in own if not options.names or any(name in p.name for name in options.names)]
     paths = [p for p in paths if fnmatch.fnmatch(golden.name_of(p), options.only or "*")][:: options.every]
+    if options.peer:
+        if (missing := check(options.peer)) is not None:
+            parser.error(missing)
+        print(HEADER, *compare(paths, options.peer, options.jobs), sep="\n")
+        return 0
     before = golden.read() if golden.FILE.exists() else {}
     there = {golden.name_of(path) for path in own}
     told: dict[tuple[str, str], tuple[golden.Told, ...]] = {}

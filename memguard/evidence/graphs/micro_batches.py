@@ -1,4 +1,4 @@
-"""Graphs of earlier micro-batches that are alive at the optimizer step although their backward has run."""
+"""Graphs of earlier micro-batches that are alive at the optimizer step although they wait for no backward."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ EARLY, PRESSING = 6, 0.5
 """Micro-batches after which they are reported before the step; on a device of which such a share is taken, `FEWEST`."""
 LOOKS, MOST_LOOKS = 16, 1024
 """Batches that are sampled while such graphs are alive, until the step; so many in a run at most."""
+MOST_DOUBTS = 16
+"""Steps at which graphs without a backward are followed; in the plan of a pipeline each of them gets one."""
 IN_USE = 2
 """Parameters and gradients: so many times the weights are allocated at least, where the device reports no peak."""
 _STEP = "on_optimizer_step_start"
@@ -39,6 +41,9 @@ class MicroBatchesProbe(Probe):
     for nothing. One that another backward runs through meanwhile is a plan (an inner loop, a penalty), and so is one
     whose backward comes after the later forwards (a pipeline's schedule, a contrastive loss). Many are reported before
     the step, which a device that fills with them never reaches: their backward freed what a second one would need.
+
+    Graphs between them through which none ran, as of a second forward for a metric, may still get one: they are
+    reported as the next step begins, if they died unused before it.
     """
 
     name: ClassVar[str] = "micro-batches"
@@ -56,6 +61,11 @@ class MicroBatchesProbe(Probe):
         self._has_searched = False
         self._filled: Place | None = None
         """Where they were collected in this step: the function may have returned by the time the optimizer steps."""
+        self._unused: dict[int, tuple[ForwardGraph, int]] = {}
+        """Marks of this step that had no backward at a later forward, and how many had one when each was first seen."""
+        self._suspects: tuple[list[ForwardGraph], MicroBatchGraphs] | None = None
+        """Such marks of the step before, and what is reported if none of them gets a backward."""
+        self._doubts_left = MOST_DOUBTS
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Notes which graphs of this step are alive though a backward ran through them."""
@@ -67,14 +77,16 @@ class MicroBatchesProbe(Probe):
             self._steps = steps
             self._forget_step()
         for key, mark in list(watch.ledger.live.items()):
-            if mark.used and mark.steps == steps and mark.training and mark.module and key not in spent:
-                spent[key] = (mark, mark.uses)
+            if mark.steps == steps and mark.training and mark.module:
+                if mark.used and key not in spent:
+                    spent[key] = (mark, mark.uses)
+                elif not mark.used and self._doubts_left:
+                    self._unused.setdefault(key, (mark, len(spent)))
         if len(spent) < self._needed:
+            if self._doubts_left and len(self._unseen_by_backwards()) >= FEWEST:
+                self._expect_step()
             return
-        self.hear(_STEP)
-        if self._looks < MOST_LOOKS and watch.batch + 1 >= watch.dense_until:
-            self._looks += LOOKS
-            watch.look_closely(LOOKS)  # else the step itself may not be sampled
+        self._expect_step()
         if not self._has_searched and len(marks := self._waiting()) >= self._needed:
             self._has_searched = True
             holders = self._find(marks)[0]
@@ -87,15 +99,46 @@ class MicroBatchesProbe(Probe):
 
     def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
         """Reports who holds those that are still alive."""
+        self._conclude_suspects()
         if len(self._spent) >= self._needed and len(marks := self._waiting()) >= self._needed:
             self._needed = MORE * len(marks)
             self._conclude(marks, at_step=True)
+        elif self._doubts_left and len(marks := self._unseen_by_backwards()) >= FEWEST:
+            self._doubts_left -= 1
+            if (fact := self._describe(marks, at_step=True, unused=True)) is not None:
+                self._suspects = marks, fact
         self._forget_step()
         self.unsubscribe(_STEP)
+
+    def _expect_step(self) -> None:
+        """The step that comes is heard, and sampled."""
+        self.hear(_STEP)
+        if self._looks < MOST_LOOKS and self.watch.batch + 1 >= self.watch.dense_until:
+            self._looks += LOOKS
+            self.watch.look_closely(LOOKS)
+
+    def _unseen_by_backwards(self) -> list[ForwardGraph]:
+        """Those of one model that are alive without a backward, while others of the same step had theirs in between."""
+        by_module: dict[int, dict[int, list[ForwardGraph]]] = {}
+        for mark, backwards in self._unused.values():
+            if mark.alive and not mark.used:
+                by_module.setdefault(mark.module, {}).setdefault(backwards, []).append(mark)
+        found = max(by_module.values(), key=len, default={})
+        return [mark for marks in found.values() for mark in marks] if len(found) >= FEWEST else []
+
+    def _conclude_suspects(self) -> None:
+        """Reports those of the step before, if they waited for nothing."""
+        suspects, self._suspects = self._suspects, None
+        if suspects is None or any(mark.used for mark in suspects[0]):
+            return
+        if sum(mark.alive for mark in suspects[0]) < FEWEST:  # else they are kept longer: another rule's business
+            self._doubts_left = 0
+            self.report(suspects[1])
 
     def _forget_step(self) -> None:
         self._filled, self._has_searched = None, False
         self._spent.clear()
+        self._unused.clear()
 
     def _is_pressing(self) -> bool:
         """Whether so much of the device is taken that the step may never come."""
@@ -105,6 +148,8 @@ class MicroBatchesProbe(Probe):
     def remove(self) -> None:
         """Forgets all graphs."""
         self._spent.clear()
+        self._unused.clear()
+        self._suspects = None
 
     def _waiting(self) -> list[ForwardGraph]:
         """Those of one model that are alive, and that no further backward ran through."""
@@ -128,6 +173,13 @@ class MicroBatchesProbe(Probe):
         return holders, judge.total(), judge.saves
 
     def _conclude(self, marks: list[ForwardGraph], *, at_step: bool = False) -> None:
+        if (fact := self._describe(marks, at_step=at_step)) is not None:
+            self.report(fact)
+
+    def _describe(
+        self, marks: list[ForwardGraph], *, at_step: bool = False, unused: bool = False
+    ) -> MicroBatchGraphs | None:
+        """Who keeps these graphs; None where that is too little to report, or nothing collects them."""
         watch = self.watch
         holders, held, saves = self._find(marks)
         record = watch.record
@@ -136,16 +188,15 @@ class MicroBatchesProbe(Probe):
             weights = sum(owned_storages(watch.models).values())
             least = max(int(REMARK_SHARE * (IN_USE * weights + held)), LEAST_REMARK)
         if held < least or not holders:
-            return
-        self.report(
-            MicroBatchGraphs(
-                batch=watch.batch,
-                stage=Stage.TRAIN,
-                place=self._filled or holders[0].place,
-                graphs=len(marks),
-                bytes=held,
-                saves=saves,
-                at_step=at_step,
-                peak_bytes=record.allocated_peak_bytes if record is not None else None,
-            )
+            return None
+        return MicroBatchGraphs(
+            batch=watch.batch,
+            stage=Stage.TRAIN,
+            place=(None if unused else self._filled) or holders[0].place,
+            graphs=len(marks),
+            bytes=held,
+            saves=saves,
+            at_step=at_step,
+            unused=unused,
+            peak_bytes=record.allocated_peak_bytes if record is not None else None,
         )

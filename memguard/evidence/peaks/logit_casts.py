@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _TORCH: Final = str(Path(torch.__file__).parent)
 LEAST, MOST = 0.75, 1.05
 """Share of the logits' size that a copy of them has: short of a token in each sequence, rounded up."""
+SLICES = 8
+"""Into so many a loss in chunks is thought to cut the logits: fewer than those of torch and of liger-kernel."""
 
 
 @final
@@ -52,6 +54,21 @@ def upcast_in(timeline: AllocationTimeline, float32_bytes: int) -> Upcast | None
         return None
     at = timeline.peak().event
     return Upcast(*_line_of(timeline.stack(first.made)), bytes=sum(copy.size for copy in copies if copy.is_alive(at)))
+
+
+def saved_by_slices(timeline: AllocationTimeline, logits_bytes: int, float32_bytes: int) -> int:
+    """How much lower a batch's peak is where all that has the logits' size comes in slices, one after the other.
+
+    Args:
+        timeline: One batch.
+        logits_bytes: The logits' size as the model makes them.
+        float32_bytes: In float32.
+    """
+    sizes = {logits_bytes, float32_bytes}
+    blocks = [b for b in timeline.blocks if any(LEAST * size < b.size <= MOST * size for size in sizes)]
+    peak = timeline.peak()
+    slices = sum(block.size for block in blocks if block.is_alive(peak.event)) // SLICES
+    return max(peak.bytes - timeline.peak({block: block.made for block in blocks}).bytes - slices, 0)
 
 
 def _line_of(stack: Stack) -> tuple[Place | None, bool]:

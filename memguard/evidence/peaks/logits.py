@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
 import torch
@@ -12,7 +14,7 @@ from torch import nn
 from memguard.evidence.grad_transforms import in_backward
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.peaks.history_window import AllocationRecording
-from memguard.evidence.peaks.logit_casts import upcast_in
+from memguard.evidence.peaks.logit_casts import LEAST, MOST, saved_by_slices, upcast_in
 from memguard.evidence.peaks.loss_logits import InnerLogits, cast_before, cast_in, inner_logits, is_cast
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import is_user_file
@@ -20,6 +22,7 @@ from memguard.heap.sites import call_site, find_call
 from memguard.records.facts import NOWHERE, Fact, LargeLogits, Place
 from memguard.records.stats import Stage
 from memguard.source.upcasts import find_upcast
+from memguard.torch_objects.storages import owned_storages
 
 MIN_WIDTH = 2000
 """Narrower outputs are hardly ever logits of which copies are much of a peak."""
@@ -192,7 +195,7 @@ class LogitsProbe(Probe):
             return
         fact = self._measured(seen, record.allocated_peak_bytes)
         copies, peak = max(AT_PEAK * seen.float32_bytes, fact.extra_bytes or 0), record.allocated_peak_bytes
-        if seen.may_be_cast and self._histories < HISTORIES and copies >= MAY_SET_PEAK * peak:
+        if self._histories < HISTORIES and copies >= MAY_SET_PEAK * peak:
             self._histories += 1
             if self._recording.is_worth(copies, WORTH):
                 self._recording.begin()
@@ -204,15 +207,25 @@ class LogitsProbe(Probe):
     def _conclude(self, seen: _Seen | None) -> None:
         """Reads the history, and tells of the copies in it, or else what was seen in the batch before."""
         fact, self._waiting = self._waiting, None
-        upcast = self._upcast(seen) if seen is not None else None
+        upcast = self._upcast(seen) if seen is not None and seen.may_be_cast else None
+        told = upcast or fact
+        if told is not None:
+            told = replace(told, saved_bytes=self._saved(told) if seen is not None else None)
         self._recording.end()
         self._close()
-        told = upcast or fact
         if told is not None:
             self._tell(told, is_last=upcast is not None)
 
+    def _saved(self, fact: LargeLogits) -> int | None:
+        """What a loss in slices saves; None where parameters, and so their gradients, are as large as the logits."""
+        sizes = owned_storages(self.watch.models).values()
+        likely = (fact.logits_bytes, fact.float32_bytes)
+        if any(LEAST * logits < size <= MOST * logits for logits in likely for size in sizes):
+            return None
+        return saved_by_slices(self._recording.read(), fact.logits_bytes, fact.float32_bytes)
+
     def _tell(self, fact: LargeLogits, *, is_last: bool) -> None:
-        self.report(fact)
+        self.report(replace(fact, fused_losses=fused_losses()))
         if is_last:
             self._forwards = max(LOOKS)
         if self._forwards >= max(LOOKS):
@@ -277,6 +290,23 @@ class LogitsProbe(Probe):
         self.unsubscribe("on_batch_start")
         if not self._recording.is_on:
             self.unsubscribe("on_batch_end")
+
+
+def fused_losses() -> tuple[str, ...]:
+    """Losses that never make all logits at once, of what is installed here: how each is written."""
+    found = []
+    if hasattr(nn, "LinearCrossEntropyOptions"):
+        found.append(
+            "torch.nn.functional.linear_cross_entropy(hidden, head.weight, labels, "
+            "options=torch.nn.LinearCrossEntropyOptions())"
+        )
+    if importlib.util.find_spec("liger_kernel") is not None:
+        found.append(
+            "TrainingArguments(use_liger_kernel=True)"
+            if "transformers.trainer" in sys.modules
+            else "liger_kernel.transformers.LigerFusedLinearCrossEntropyLoss"
+        )
+    return tuple(found)
 
 
 def _inner(found: InnerLogits, place: Place) -> _Seen:

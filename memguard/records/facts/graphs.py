@@ -122,6 +122,8 @@ class MicroBatchGraphs(Fact):
     """Whether most of that is saved for a backward; else it is the kept tensors themselves."""
     at_step: bool = True
     """Whether the optimizer was about to step; else more micro-batches come before it does."""
+    unused: bool = False
+    """Whether no backward ever ran through them; else theirs had run."""
     peak_bytes: int | None = None
     """The allocated peak of the batch before; None where the device reports none."""
 

@@ -53,6 +53,10 @@ class LargeLogits(Fact):
     """Whether they were made in half precision and copied to float32: then `extra_bytes` is what all tensors of such a
     copy's size take at the peak."""
     peak_bytes: int | None = None
+    saved_bytes: int | None = None
+    """How much lower the peak is in a replay of the batch in which all that has the logits' size comes in slices."""
+    fused_losses: tuple[str, ...] = ()
+    """Losses that work so, of what is installed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,6 +122,28 @@ def a_second_backward_for_each(training: Training) -> None:
     training.step()
 
 
+def a_second_forward_for_a_metric(training: Training) -> None:
+    kept = []
+    for _ in range(MICRO_BATCHES):
+        loss, _ = training.entropy()
+        _, entropy = training.entropy()
+        loss.backward()
+        kept.append(entropy)
+    training.step()
+
+
+def a_second_forward_that_another_optimizer_needs(training: Training) -> None:
+    waiting = []
+    for _ in range(MICRO_BATCHES):
+        loss, _ = training.entropy()
+        _, entropy = training.entropy()
+        loss.backward()
+        waiting.append(entropy)
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1).step()
+    torch.stack(waiting).mean().backward()
+    training.step()
+
+
 def a_step_for_each(training: Training) -> None:
     for _ in range(MICRO_BATCHES):
         loss, _entropy = training.entropy()
@@ -158,12 +180,22 @@ def test_kept_graphs_are_reported_in_the_first_step(findings: Callable[..., list
     "update",
     [
         *(keeps_numbers, keeps_losses, one_backward_for_all, a_second_backward_for_each, a_step_for_each),
-        sends_detached_outputs_on,
+        *(sends_detached_outputs_on, a_second_forward_that_another_optimizer_needs),
     ],
 )
 def test_what_is_needed_or_small_is_not_reported(findings: Callable[..., list[Finding]], update: Update) -> None:
     """Numbers, spent graphs of scalars, and graphs that a later backward runs through."""
     assert findings(update) == []
+
+
+def test_graphs_that_no_backward_ever_reaches_are_reported_in_the_second_step(
+    findings: Callable[..., list[Finding]],
+) -> None:
+    """Whether a backward comes for them is known when they are gone."""
+    (found,) = findings(a_second_forward_for_a_metric)
+    assert found.holder == "kept"
+    assert "no backward ever runs through them" in found.message
+    assert "torch.no_grad()" in (found.advice or "")
 
 
 def test_kept_graphs_are_reported_before_a_step_that_never_comes(findings: Callable[..., list[Finding]]) -> None:

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from memguard.evidence.peaks.logit_casts import upcast_in
-from memguard.evidence.peaks.logits import LogitsProbe
+from memguard.evidence.peaks.logit_casts import saved_by_slices, upcast_in
+from memguard.evidence.peaks.logits import LogitsProbe, fused_losses
 from memguard.integrations.script import run_script
 from memguard.records.facts import LargeLogits
 from memguard.records.stats import BatchRecord, MemoryStats, Stage
@@ -156,6 +156,22 @@ def test_the_first_tensor_of_twice_the_logits_size_is_the_copy() -> None:
     found = upcast_in(timeline_of(BATCH), 20 * MIB)
     assert found is not None and found.place is not None
     assert (found.place.line, found.by_user, found.bytes) == (3, True, 2 * int(19.5 * MIB))
+
+
+def test_slices_lower_the_peak_to_what_else_is_there() -> None:
+    """All that has the logits' size comes an eighth at a time; what is higher without them stays the peak."""
+    activations, logits = event("alloc", 1, 6), [event("alloc", 2, 10), event("alloc", 3, 20), event("alloc", 4, 20)]
+    gone = [event("free_requested", 4, 20), event("free_requested", 3, 20), event("free_requested", 2, 10)]
+    slices = 50 * MIB // 8
+    assert saved_by_slices(timeline_of([activations, *logits]), 10 * MIB, 20 * MIB) == 50 * MIB - slices
+    later = [event("alloc", 5, 5), event("alloc", 6, 6)]
+    assert saved_by_slices(timeline_of([activations, *logits, *gone, *later]), 10 * MIB, 20 * MIB) == 39 * MIB - slices
+
+
+def test_what_is_installed_is_named() -> None:
+    """Torch's own, with the option without which it makes all logits; the name exists."""
+    named = [each.partition("(")[0] for each in fused_losses()]
+    assert ("torch.nn.functional.linear_cross_entropy" in named) == hasattr(nn, "LinearCrossEntropyOptions")
 
 
 @pytest.mark.parametrize(
