@@ -68,6 +68,7 @@ TAKES_AWAY = {
     "_unhook_optimizers",
     "_unhook",
     "_tell_end",
+    "_leave_sessions",
     "_disarm",
     "_end",
 }
