@@ -15,7 +15,7 @@ import torch
 
 from memguard.evidence.naming.names import innermost, text_of
 from memguard.heap.children import Via
-from memguard.heap.walk import Link, Walk
+from memguard.heap.walk import Link, Walk, innermost_newest
 
 
 class Leaf(torch.Tensor):
@@ -247,3 +247,11 @@ def test_containers_of_any_length(size: int) -> None:
         {Leaf() for _ in range(size)},
     ):
         assert bool(find(holder)) is bool(size)
+
+
+def test_below_a_name_its_newest_container_is_found() -> None:
+    """Of a few lists by key the newest, however long; of a long list none that is longer than itself."""
+    by_event = {"epoch": [0], "trial": list(range(5))}
+    assert innermost_newest(Link(by_event, Via.GLOBAL, "listeners")).value is by_event["trial"]
+    rows = [list(range(500)) for _ in range(100)]
+    assert innermost_newest(Link(rows, Via.GLOBAL, "rows")).value is rows
