@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -49,7 +50,8 @@ class HostMemory:
         """Closes that file."""
         descriptor, self._statm = self._statm, -1
         if descriptor >= 0:
-            os.close(descriptor)
+            with contextlib.suppress(OSError):  # it was only read
+                os.close(descriptor)
 
     def rss_bytes(self) -> int | None:
         """Resident memory of this process. None in a forked child, where an open file is the parent's."""

@@ -48,11 +48,15 @@ class EventFile:
         """Appends events, all in one call of the system.
 
         Raises:
-            OSError: The disk is full, or the file is gone.
+            OSError: The disk is full, or the file is gone; the file is closed.
         """
         left = b"".join(map(_record, events))
-        while left:
-            left = left[os.write(self._file, left) :]
+        try:
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """No more events; a second call does nothing."""

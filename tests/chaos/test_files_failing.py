@@ -20,10 +20,6 @@ import memguard
 from memguard.recording.reader import Recording, find_recordings
 from tests.chaos.training import Truth, assert_same, first_lines, train, unguarded, watched
 
-# TensorBoard's writer thread dies with a traceback of its own.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-
-
 @pytest.fixture(scope="module")
 def truth() -> Truth:
     return Truth(train(unguarded))
@@ -84,19 +80,6 @@ def test_a_system_call_that_fails_from_now_on(
     assert len(lines) == len(set(lines)) <= 2, lines
     if name != "close":
         assert Counter(open_files()) - before == Counter()
-
-
-@pytest.mark.parametrize("number", [0, 2])
-def test_a_file_of_tensorboards_that_fails_does_not_hang(
-    number: int, truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """TensorBoard's writer thread dies of the full disk; nobody waits for it."""
-    from tensorboard.summary.writer import record_writer
-
-    write = failing(record_writer.RecordWriter.write, number, OSError(errno.ENOSPC, "no space"))
-    monkeypatch.setattr(record_writer.RecordWriter, "write", lambda self, data: write(self, data))
-    assert_same(train(watched(tmp_path, device="cpu", log_every=1), epochs=6), train(unguarded, epochs=6))
-    assert len(first_lines(caplog.records)) <= 1
 
 
 def test_a_directory_that_is_deleted_while_it_is_written(truth: Truth, tmp_path: Path) -> None:
