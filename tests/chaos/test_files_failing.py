@@ -20,6 +20,7 @@ import memguard
 from memguard.recording.reader import Recording, find_recordings
 from tests.chaos.training import Truth, assert_same, first_lines, train, unguarded, watched
 
+
 @pytest.fixture(scope="module")
 def truth() -> Truth:
     return Truth(train(unguarded))
