@@ -233,7 +233,7 @@ class Recorder:
             last.callback(self._remove_backend)
             last.callback(self._judging.close)
             last.callback(self._conclude, reason)
-            phases.ignore(self.phases)
+            last.callback(phases.ignore, self.phases)
             self.phases.close()
             if self.batch_is_open:
                 self.batch_end()

@@ -191,8 +191,12 @@ class Session:
             return
         began = perf_counter()
         self.has_begun = True
-        self._safely("recorder", self._open_recorder)
-        self._opened = True
+        self._opened = True  # first: what an interrupt leaves from here on, `close` takes away
+        try:
+            self._safely("recorder", self._open_recorder)
+        except torch.OutOfMemoryError:
+            self._opened = False
+            raise
         _open.append(self)
         self.recorder.listeners.append(self._after_records)
         self._safely("slow lane", self._slow.start)
