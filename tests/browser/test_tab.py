@@ -619,7 +619,7 @@ def test_a_snapshots_history_is_stacked_and_a_moment_shows_its_map(visit: Visit,
 
 
 def test_the_list_of_runs_sorts_and_says_when_nothing_matches(visit: Visit, url: str) -> None:
-    """A click on a heading sorts; no match and no expression are told in words, with a way back."""
+    """A click on a heading sorts; an empty result and a bad expression are explained in words, with a way back."""
     frame = visit.alone(url)
     go(frame, "overview")
     names = "all => all.map(row => row.dataset.run)"

@@ -33,7 +33,7 @@ _FIRST = 2
 _MOST_HEARD = 64
 """Modules whose turn in the backward is noted."""
 _LEAST = 100
-"""What was there before is told as kept from one part in so many of the peak on: less may be rounding."""
+"""What lay there before counts as kept from this share of the peak on: less may be rounding."""
 
 
 class _Saved(NamedTuple):
@@ -108,7 +108,7 @@ class ContentsProbe(Probe):
         calls.begin(module, watch.models)
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
-        """Reads what the graph saved, and asks to be told as the backward goes through it."""
+        """Reads what the graph saved, and hooks its nodes for the backward."""
         if self._calls is None or id(module) != self._model:
             return
         self._model = None
@@ -293,7 +293,7 @@ class ContentsProbe(Probe):
                 yield saved.row
 
     def _kept(self, peak_bytes: int, room: int) -> list[Row]:
-        """What was there before the batch and is no owner's: by the names that were told as keeping something."""
+        """What lay there before the batch and has no owner: by the names that findings say keep something."""
         there = sum(row.nbytes for row in self._owned.values())
         left = min((self._begin_bytes or 0) - there, room)
         if left * _LEAST < peak_bytes:

@@ -57,7 +57,7 @@ class ModuleCalls:
 
     Args:
         read: One look at the device.
-        failed: Told of an exception in a hook.
+        failed: Called with an exception of a hook.
     """
 
     def __init__(self, read: Callable[[], MemoryStats], failed: Callable[[Exception], None]) -> None:

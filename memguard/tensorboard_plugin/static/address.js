@@ -1,4 +1,4 @@
-// What is looked at, in the address: of TensorBoard's page around this one, or of this one alone. So Back, reload and links work.
+// What the page shows, in the address: of TensorBoard's page around this one, or of this one alone. So Back, reload and links work.
 
 const PREFIX = "p.memguard.";
 

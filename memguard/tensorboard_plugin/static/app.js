@@ -1,4 +1,4 @@
-// The page: which run is looked at and through which view; keeps both up to date while the run goes on.
+// The page: which run it shows and in which view; keeps both up to date while the run goes on.
 
 import { link, onAddress, readAddress, writeAddress } from "./address.js";
 import { h, replace } from "./dom.js";
@@ -86,7 +86,7 @@ class Page {
     window.scrollTo(0, 0);
   }
 
-  // The address says what is looked at; a new step for Back, unless the last one was only just now.
+  // The address says what the page shows; a new step for Back, unless the last one was only just now.
   tellAddress(steps = true) {
     const values = Object.fromEntries(Object.entries(this.state).filter(([name, value]) => value !== START[name] && this.runs.length));
     const now = Date.now();
@@ -108,7 +108,7 @@ class Page {
     await this.show();
   }
 
-  // Reads the list of runs and the details of the one looked at; true if anything changed.
+  // Reads the list of runs and the details of the one shown; true if anything changed.
   async refresh() {
     try {
       let list = await this.source.runs(this.state.run);
