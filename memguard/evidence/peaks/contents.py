@@ -33,7 +33,7 @@ _FIRST = 2
 _MOST_HEARD = 64
 """Modules whose turn in the backward is noted."""
 _LEAST = 100
-"""What lay there before counts as kept from this share of the peak on: less may be rounding."""
+"""What lay there before counts as kept where it is at least one part in so many of the peak: less may be rounding."""
 
 
 class _Saved(NamedTuple):
