@@ -1,7 +1,7 @@
 """memguard: a guard that rides along any PyTorch training loop.
 
-Everything public stands here, and loads what it needs when it is first used: ``import memguard`` itself loads neither
-torch nor lightning nor tensorboard.
+Everything public is here, and loads what it needs when it is first used: ``import memguard`` itself loads neither torch
+nor lightning nor tensorboard.
 """
 
 from __future__ import annotations

@@ -125,6 +125,17 @@ def test_every_front_door_shows_every_option(taker: Any) -> None:
     assert "**options" not in taker.__doc__
 
 
+def test_the_page_lists_every_option_with_its_default() -> None:
+    """The table of docs/getting-started.md is complete."""
+    page = (Path(__file__).parents[1] / "docs" / "getting-started.md").read_text()
+    rows = dict(re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (.+?) \|", page.split("\n## Options\n")[1], re.MULTILINE))
+    shown = {name: default for names, default in rows.items() for name in re.findall(r"\w+", names)}
+    assert shown.keys() == {field.name for field in fields(Options)}
+    for name, default in shown.items():
+        value = getattr(Options(), name)
+        assert value in (None, ()) or str(value) in default, (name, default)
+
+
 def test_the_design_has_the_same_options() -> None:
     """The table of the design, where it lies beside this checkout, names these options with these defaults."""
     design = Path(__file__).parents[2] / "shared" / "design.md"

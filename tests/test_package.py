@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
@@ -25,13 +26,18 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_wheel_needs_torch_and_little_else(built: Path) -> None:
-    """TensorBoard, NVML's bindings and frameworks are extras; `all` has every one of them."""
+def metadata(built: Path) -> Message:
+    """What PyPI shows of the wheel."""
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as package:
-        (name,) = (name for name in package.namelist() if name.endswith(".dist-info/METADATA"))
-        data = Parser().parsestr(package.read(name).decode())
         assert "memguard/py.typed" in package.namelist()
+        (name,) = (name for name in package.namelist() if name.endswith(".dist-info/METADATA"))
+        return Parser().parsestr(package.read(name).decode())
+
+
+def test_the_wheel_needs_torch_and_little_else(built: Path) -> None:
+    """TensorBoard, NVML's bindings and frameworks are extras; `all` has every one of them."""
+    data = metadata(built)
     needs = data.get_all("Requires-Dist") or []
     plain = {need.split(">")[0] for need in needs if "extra ==" not in need}
     assert plain == {"torch", "numpy", "psutil", "jinja2", "tomli"}  # tomli on Python 3.10 alone
@@ -52,12 +58,21 @@ def test_the_wheel_needs_torch_and_little_else(built: Path) -> None:
     }
 
 
+def test_the_classifiers_name_what_is_tested(built: Path) -> None:
+    """Systems and versions of Python that docs/compatibility.md has as tried, and no others."""
+    data = metadata(built)
+    named = [line.rpartition(" :: ") for line in data.get_all("Classifier") or []]
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", (ROOT / "docs" / "compatibility.md").read_text(), re.MULTILINE)
+    tried = {one for names, how in rows if not how.startswith("not ") for one in names.split(", ")}
+    systems = {last for first, _, last in named if first.startswith("Operating System")}
+    pythons = {last for first, _, last in named if first == "Programming Language :: Python" and "." in last}
+    assert systems == {"Linux"} and systems <= tried
+    assert pythons == {one for one in tried if re.fullmatch(r"3\.\d+", one)}
+
+
 def test_the_long_description_leads_somewhere_from_anywhere(built: Path) -> None:
     """PyPI shows it without the repository: every link and picture is absolute."""
-    (wheel,) = built.glob("*.whl")
-    with zipfile.ZipFile(wheel) as package:
-        (name,) = (name for name in package.namelist() if name.endswith(".dist-info/METADATA"))
-        data = Parser().parsestr(package.read(name).decode())
+    data = metadata(built)
     assert data["Description-Content-Type"] == "text/markdown"
     text = re.sub(r"```.*?```", "", str(data.get_payload()), flags=re.DOTALL)
     targets = re.findall(r"\]\(([^)]+)\)", text) + re.findall(r"(?:src|srcset|href)=\"([^\"]+)\"", text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import pkgutil
 import re
 import textwrap
 from collections.abc import Iterator
@@ -33,13 +34,17 @@ BANNED = {
     r"\bfor good\b": "say permanently, or never freed",
     r"\bby itself\b": "say alone, or name who does it",
     r"\bat once\b": "say immediately, or at the same time",
-    r"\bis heard\b|\bhears\b": "say observes",
+    r"\b(is|are|be|not) heard\b|\bhears\b": "say recorded, observes, gets",
 }
 """Turns that readers stumbled over, with what to write instead; docs/glossary.md has the words to use."""
 
-PAGES = sorted(page for folder in (".", "changelog.d", "docs") for page in (ROOT / folder).glob("*.md"))
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "changelog.d/*.md", "docs/*.md", ".github/**/*.yml", "memguard/report/templates/*.html")
+    for path in ROOT.glob(pattern)
+)
 
-_SHOWN = re.compile(r"<!-- costs:.*?<!-- end of costs -->|`[^`\n]+`", re.DOTALL)
+_SHOWN = re.compile(r"<!-- costs:.*?<!-- end of costs -->|`[^`\n]+`|\{[{%#].*?[}%#]\}", re.DOTALL)
 """Generated tables, checked where they are made, and code: a program's own names are not our words."""
 
 
@@ -69,7 +74,9 @@ def public_docstrings() -> dict[str, str]:
 
     named = {name: getattr(memguard, name) for name in memguard.__all__ if name != "__version__"}
     named |= {f"testing.{name}": getattr(testing, name) for name in testing.__all__}
-    found = {}
+    pages = re.findall(r"^::: (\S+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    named |= {name: pkgutil.resolve_name(name) for name in pages}
+    found = {"memguard": memguard.__doc__ or ""}
     for name, thing in named.items():
         found[name] = inspect.getdoc(thing) or ""
         for member in dir(thing) if inspect.isclass(thing) else []:

@@ -41,13 +41,13 @@ class CachingAllocator:
     Args:
         total_bytes: Capacity of the device.
         conf: The text of ``PYTORCH_CUDA_ALLOC_CONF``.
-        torch_version: The PyTorch whose reading of ``conf`` to follow, like ``"2.9.1"``; None for the newest known.
+        torch_version: The version of PyTorch that reads ``conf``, like ``"2.9.1"``; None for the newest known.
         driver: What hands out memory and addresses; by default rising addresses in units of 2 MiB.
         context_bytes: Held by this process outside PyTorch; lowers what the default driver can give.
         reserved_by_others_bytes: Held by other processes; the same.
-        pending: Events on recorded streams stay unfinished until ``synchronize``; else they finish at once.
-        on_event: Hears of every ``alloc``, ``free_requested``, ``free_completed``, ``segment_alloc``,
-            ``segment_free``, ``segment_map``, ``segment_unmap`` and ``oom`` (whose address is the free memory).
+        pending: Events on recorded streams stay unfinished until ``synchronize``; else they finish immediately.
+        on_event: Called for every ``alloc``, ``free_requested``, ``free_completed``, ``segment_alloc``,
+            ``segment_free``, ``segment_map``, ``segment_unmap`` and ``oom`` (with the free memory as its address).
         device: Index of the device, for texts and snapshots.
 
     Raises:
@@ -104,9 +104,9 @@ class CachingAllocator:
 
         Args:
             segments: What ``snapshot()["segments"]`` gives, here or in PyTorch. Of a segment are read ``address``,
-                ``total_size``, ``stream``, ``segment_type`` and ``blocks``, and where they are told
+                ``total_size``, ``stream``, ``segment_type`` and ``blocks``, and where they are known
                 ``segment_pool_id`` and ``is_expandable``; of a block ``size``, ``state``, ``requested_size``.
-            total_bytes: See the class; likewise ``conf``, ``torch_version`` and the options.
+            total_bytes: See the class; also for ``conf``, ``torch_version`` and the options.
             conf: May differ from the one the segments grew under.
             torch_version: See the class.
             driver: A driver that holds the segments' memory already; by default one that takes it over.
@@ -131,7 +131,7 @@ class CachingAllocator:
 
         Args:
             nbytes: Bytes asked for.
-            stream: The stream whose work will use the block first.
+            stream: The stream that will use the block first.
             pool: A private pool from ``create_pool``.
 
         Raises:
@@ -177,7 +177,7 @@ class CachingAllocator:
         return address
 
     def free(self, address: int) -> None:
-        """Takes a block back; it can be handed out again at once, unless another stream was recorded to use it.
+        """Takes a block back; it can be handed out again immediately, unless another stream was recorded to use it.
 
         Raises:
             KeyError: No block is handed out at this address.
@@ -251,7 +251,7 @@ class CachingAllocator:
         return None
 
     def _free_block(self, block: Block) -> None:
-        """Puts a block that nobody uses among the free ones, joined with its free neighbours (C++: ``free_block``)."""
+        """Puts an unused block among the free ones, joined with its free neighbours (C++: ``free_block``)."""
         pool, size, requested = block.pool, block.size, block.requested_size
         if self._on_event is not None:
             self._on_event("free_completed", block.ptr, requested, block.stream)
@@ -337,7 +337,7 @@ class CachingAllocator:
         self._release.cached(pool, capturing=self._captures > 0)
 
     def release_segment(self, address: int) -> None:
-        """Gives one free segment back; how a replay follows a garbage collection, whose limit no trace tells.
+        """Gives one free segment back; how a replay follows a garbage collection, for no trace has its limit.
 
         Raises:
             KeyError: No segment without a block in use begins at this address.
@@ -370,7 +370,7 @@ class CachingAllocator:
         self._pools.release(pool)
 
     def begin_capture(self) -> None:
-        """Starts a CUDA graph's capture: until its end nothing cached is released and no event is looked at."""
+        """Starts a CUDA graph's capture: until its end nothing cached is released and no event is checked."""
         self._captures += 1
 
     def end_capture(self) -> None:
@@ -379,7 +379,7 @@ class CachingAllocator:
         if not self._captures:
             self._events.insert_deferred()
 
-    # ---- what it tells
+    # ---- what it reports
 
     def stats(self) -> dict[str, int]:
         """All statistics under the keys of ``torch.cuda.memory_stats``."""
@@ -397,7 +397,7 @@ class CachingAllocator:
 
     @property
     def allocated_bytes(self) -> int:
-        """``torch.cuda.memory_allocated()``, without the cost of ``stats``; likewise the three below."""
+        """``torch.cuda.memory_allocated()``, without the cost of ``stats``; so are the three below."""
         return self._statistics.all.allocated_bytes.current
 
     @property

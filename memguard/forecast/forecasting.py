@@ -57,7 +57,7 @@ def forecast(
     Args:
         step: Does one training step. Its closure holds model, optimizer and data, wherever they are. If it has a
             parameter ``batch``, it is given a batch size; else tensors whose first dimension is ``batch`` get another
-            size in the search. None (default): ``model`` is a LightningModule, whose own training step runs on a batch
+            size in the search. None (default): ``model`` is a LightningModule; its own training step runs on a batch
             of its dataloader.
         model: The `torch.nn.Module` that the step trains; with ``nproc`` instead a function that returns (model,
             optimizer, step), as each rank builds it.

@@ -42,8 +42,8 @@ class MemGuardCallback(Answers, TrainerCallback):  # type: ignore[misc]
     """Guards a Trainer of transformers: ``Trainer(..., callbacks=[MemGuardCallback()])``.
 
     It records the memory of every (micro-)batch of training, evaluation and prediction and of every checkpoint, names
-    what it finds, and prints a summary at the end. It hears each event before the callbacks that report. An evaluation
-    outside of `train` is heard from its second batch on: transformers does not tell its beginning.
+    what it finds, and prints a summary at the end. It gets each event before the callbacks that report. An evaluation
+    outside of `train` is recorded from its second batch on: transformers does not announce its beginning.
 
     Args:
         quiet: Whether to print no summary at the end.
@@ -119,7 +119,7 @@ class MemGuardCallback(Answers, TrainerCallback):  # type: ignore[misc]
     def on_prediction_step(
         self, args: Any, state: Any, control: Any, model: Any = None, eval_dataloader: Any = None, **kwargs: Any
     ) -> None:
-        """A batch of an evaluation is over; outside of `train` this is the first that is heard of it."""
+        """A batch of an evaluation is over; outside of `train` this is its first event."""
         if self._session is None:
             self._begin(args, model)
         else:
@@ -145,7 +145,7 @@ class MemGuardCallback(Answers, TrainerCallback):  # type: ignore[misc]
 
     @shielded
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        """The Trainer is about to log; with ``loggers=True`` our few numbers stand among its own."""
+        """The Trainer is about to log; with ``loggers=True`` our few numbers go among its own."""
         if self._scalars is not None and logs is not None and state.is_world_process_zero:
             self._unlog()
             scalars = {name: value for name, value in self._scalars.take().items() if name not in logs}
@@ -260,7 +260,7 @@ class MemGuardCallback(Answers, TrainerCallback):  # type: ignore[misc]
             self._expect_checkpoint(state, control)
 
     def _expect_checkpoint(self, state: Any, control: Any) -> None:
-        """The Trainer tells the end of a checkpoint only, but whether one is to follow."""
+        """The Trainer announces the end of a checkpoint only, but whether one is to follow."""
         if self._session is not None and control.should_save and not control.should_evaluate:
             self._session.stage_start(Stage.CHECKPOINT, epoch=int(state.epoch or 0))
 
@@ -271,7 +271,7 @@ class MemGuardCallback(Answers, TrainerCallback):  # type: ignore[misc]
                 self._session.stage_end(stage)
 
     def _end_with_process(self) -> None:
-        """The process ends, and nobody said that the run is over."""
+        """The process ends, and no event said that the run is over."""
         if self._session is not None and self._session.is_open:
             error = getattr(sys, "last_value", None)
             self._close(f"an exception: {type(error).__name__}" if error is not None else "left in the middle")

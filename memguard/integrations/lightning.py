@@ -204,7 +204,7 @@ class MemGuardMixin(Answers):
 
     @shielded
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
-        """A checkpoint is being put together; Lightning does not tell its end, so the next event is."""
+        """A checkpoint is being put together; Lightning does not announce its end, so the next event ends it."""
         if self._session is not None and not self._session.in_stage(Stage.CHECKPOINT):
             self._session.stage_start(Stage.CHECKPOINT, epoch=trainer.current_epoch)
 
