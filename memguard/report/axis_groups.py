@@ -2,12 +2,14 @@
 
 One figure of each rank is explained by where the rank is. Of all groups that the highest rank belongs to (its place on
 one, two or three axes, or itself alone), the one whose ranks together explain most of the variance is the group.
+Healthy ranks differ along an axis too: pipeline stages keep fewer micro-batches the later they are, the first process
+of a node has more on its device. So groups are also compared with what is usual at each place of an axis taken away.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -17,10 +19,14 @@ from memguard.axes import AXES, places_in
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Place: TypeAlias = "Mapping[str, int | str]"
+_Columns: TypeAlias = "Mapping[str, Sequence[int | str | None]]"
 
 NODE, LOCAL, RANK = "node", "local_rank", "rank"
 EXPLAINED = 0.8
-"""Share of the variance over the ranks that a group must explain."""
+"""Share of the variance over the ranks that a group must explain, or else be apart from the others."""
+_INSIDE, _OUTSIDE = 0.9, 0.01
+"""Apart is a group of which so many are above the middle between its median and the others', and of these hardly any:
+among many ranks a few explain little, however far above they are."""
 _KNOWN = 0.5
 """Share of the ranks that must have a figure for a group to be named by it."""
 _SIMPLER = 0.01
@@ -28,6 +34,11 @@ _SIMPLER = 0.01
 _PREFERRED = 0.002
 """A tie goes to the axis that the figure is more likely to follow."""
 _MOST_AXES = 3
+_PROFILE, _BY_CHANCE = 0.1, 2.0
+"""Share of the variance that the medians along an axis must explain to be taken away, beyond so many ranks' parts for
+each place: medians of a few explain something by chance."""
+_FEWEST_AT_A_PLACE = 4
+"""Ranks with the same place on an axis, whose median is what is usual there."""
 _UNLIKE = ("pp", "ep", "tp", "cp")
 """Axes whose places do different work; replicas and shards (dp, fsdp) do the same."""
 _NAMES = {"pp": "stage", "ep": "expert", "tp": "tensor-parallel part", "cp": "context part"}
@@ -41,17 +52,14 @@ class Group:
     axes: dict[str, int | str]
     """What they have in common that no other rank has, like ``{"pp": 3}``; ``{"rank": 7}`` for one alone."""
     ranks: tuple[int, ...]
-    inside: float
-    """Median of the figure over them."""
+    more: float
+    """How much higher their figure is, in the median."""
     outside: float
-    """The same over the others."""
+    """Median of the others' figures."""
+    rest: Array
+    """The figures of all ranks if these were as the others."""
     words: str
     """Like ``"pp=3 (the last stage)"``, ``"node 7"`` or ``"rank 17 (pp=0, tp=1)"``."""
-
-    @property
-    def more(self) -> float:
-        """How much higher their figure is."""
-        return self.inside - self.outside
 
 
 @final
@@ -89,33 +97,64 @@ class Fleet:
         known = np.flatnonzero(~np.isnan(values))
         if len(known) < max(2, _KNOWN * len(values)):
             return None
-        ranks, values = [self.ranks[at] for at in known.tolist()], values[known]
+        figures = values[known]
         columns = {name: [column[at] for at in known.tolist()] for name, column in self._columns.items()}
-        top, total = int(values.argmax()), float(((values - values.mean()) ** 2).sum())
-        if total <= 0:
+        found: list[tuple[float, tuple[str, ...], Array, Array]] = []
+        for usual in _profiles(figures, columns):
+            best = _best_group(figures - usual, columns, of_host)
+            if best is None:
+                continue
+            found.append((*best, usual))
+            if not usual.any():
+                break  # it explains the figure as it is
+        if not found:
             return None
-        own = {name: column[top] for name, column in columns.items() if column[top] is not None}
-        masks = {name: np.asarray([each == value for each in columns[name]]) for name, value in own.items()}
-        alone = np.arange(len(values)) == top
-        found: list[tuple[float, tuple[str, ...], Array]] = [(_score(values, alone, total) - 1.5 * _SIMPLER, (), alone)]
-        for count in range(1, _MOST_AXES + 1):
-            for names in itertools.combinations(masks, count):
-                mask = np.logical_and.reduce([masks[name] for name in names])
-                if mask.sum() > 1 and not mask.all():
-                    likely = sum(_likely(name, of_host) for name in names) / count
-                    score = _score(values, mask, total) - _SIMPLER * count + _PREFERRED * likely
-                    found.append((score, names, mask))
-        score, names, mask = max(found, key=lambda each: each[0])
-        if score < EXPLAINED - _SIMPLER * _MOST_AXES:
-            return None
-        axes: dict[str, int | str] = {name: value for name in names if (value := own[name]) is not None}
-        members = tuple(rank for rank, inside in zip(ranks, mask.tolist(), strict=True) if inside)
+        _, names, mask, usual = max(found, key=lambda each: each[0])
+        beyond = figures - usual
+        others = float(np.median(beyond[~mask]))
+        rest = values.copy()
+        rest[known[mask]] = usual[mask] + others
+        members = tuple(self.ranks[at] for at in known[mask].tolist())
+        place = self.place(members[0])
+        axes = {name: place[name] for name in names}
         return Group(
             axes=axes or {RANK: members[0]},
             ranks=members,
-            inside=float(np.median(values[mask])),
-            outside=float(np.median(values[~mask])),
+            more=float(np.median(beyond[mask])) - others,
+            outside=float(np.median(figures[~mask])),
+            rest=rest,
             words=self.words(axes) if axes else self.rank_words(members[0]),
+        )
+
+    def around(self, ranks: Sequence[int], chance: float, *, of_host: bool = False) -> Group | None:
+        """The smallest place on one axis that all of some ranks have; None where they may have it by chance.
+
+        Args:
+            ranks: Two or more.
+            chance: How likely it may be that so many ranks, drawn at random, have a place in common.
+            of_host: Whether what they have in common is of the host: then the place is a node.
+        """
+        names = [name for name in self._columns if (name == NODE if of_host else name in AXES)]
+        best: tuple[int, str] | None = None
+        for name in names:
+            places = {self._columns[name][self._positions[rank]] for rank in ranks}
+            size = self._columns[name].count(next(iter(places)))
+            by_chance = len(names) * (size / len(self.ranks)) ** (len(ranks) - 1)
+            if len(places) == 1 and None not in places and by_chance < chance:
+                best = min((size, name), best or (size, name))
+        if best is None:
+            return None
+        place = self._columns[best[1]][self._positions[ranks[0]]]
+        inside = np.asarray([each == place for each in self._columns[best[1]]])
+        values = np.isin(self.ranks, ranks).astype(float)
+        axes: dict[str, int | str] = {best[1]: place} if place is not None else {}
+        return Group(
+            axes=axes,
+            ranks=tuple(np.asarray(self.ranks)[inside].tolist()),
+            more=1.0,
+            outside=0.0,
+            rest=np.where(inside, 0.0, values),
+            words=self.words(axes),
         )
 
     def by_axis(self, values: Array) -> tuple[str, dict[int | str, float]] | None:
@@ -188,6 +227,70 @@ def _likely(axis: str, of_host: bool) -> float:
     if of_host or axis in (NODE, LOCAL):
         return float(of_host and axis == NODE)
     return 1.0 if axis in _UNLIKE else 0.5
+
+
+def _profiles(values: Array, columns: _Columns) -> Iterator[Array]:
+    """What may be usual at each rank: nothing, then what differs along one axis, then along all of them together."""
+    yield np.zeros_like(values)
+    both, count = np.zeros_like(values), 0
+    for name, column in columns.items():
+        if name == NODE:
+            continue
+        alone, together = _along(values, column), _along(values - both, column)
+        if alone is not None:
+            yield alone
+        if together is not None:
+            both, count = both + together, count + 1
+    if count > 1:
+        yield both
+
+
+def _along(values: Array, column: Sequence[int | str | None]) -> Array | None:
+    """The median at each rank's place on an axis, less that of all; None where places are few ranks or much alike."""
+    numbers = {place: number for number, place in enumerate(dict.fromkeys(column))}
+    at = np.asarray([numbers[place] for place in column])
+    counts = np.bincount(at)
+    if np.median(counts) < _FEWEST_AT_A_PLACE:
+        return None
+    ordered, first = values[np.lexsort((values, at))], np.cumsum(counts) - counts
+    medians = (ordered[first + (counts - 1) // 2] + ordered[first + counts // 2]) / 2
+    profile: Array = medians[at] - np.median(values)
+    by_chance = _BY_CHANCE * len(counts) / len(values)
+    return profile if profile.var() > (_PROFILE + by_chance) * values.var() else None
+
+
+def _best_group(values: Array, columns: _Columns, of_host: bool) -> tuple[float, tuple[str, ...], Array] | None:
+    """Of the highest rank's groups the one that explains most: its score, axes (none for the rank alone) and ranks.
+
+    None where none explains enough.
+    """
+    top, total = int(values.argmax()), float(((values - values.mean()) ** 2).sum())
+    if total <= 0:
+        return None
+    masks = {
+        name: np.asarray([each == column[top] for each in column])
+        for name, column in columns.items()
+        if column[top] is not None
+    }
+    alone = np.arange(len(values)) == top
+    found: list[tuple[float, tuple[str, ...], Array]] = [(_score(values, alone, total) - 1.5 * _SIMPLER, (), alone)]
+    for count in range(1, _MOST_AXES + 1):
+        for names in itertools.combinations(masks, count):
+            mask = np.logical_and.reduce([masks[name] for name in names])
+            if mask.sum() > 1 and not mask.all():
+                likely = sum(_likely(name, of_host) for name in names) / count
+                score = _score(values, mask, total) - _SIMPLER * count + _PREFERRED * likely
+                found.append((score, names, mask))
+    best = max(found, key=lambda each: each[0])
+    return best if best[0] >= EXPLAINED - _SIMPLER * _MOST_AXES or _is_apart(values, best[2]) else None
+
+
+def _is_apart(values: Array, mask: Array) -> bool:
+    """Whether the middle between a group's median and the others' is between the two groups."""
+    inside, outside = values[mask], values[~mask]
+    middle = (np.median(inside) + np.median(outside)) / 2
+    above: float = (inside > middle).mean()
+    return middle > np.median(outside) and above >= _INSIDE and (outside >= middle).mean() <= _OUTSIDE
 
 
 def _score(values: Array, mask: Array, total: float) -> float:

@@ -25,10 +25,11 @@ Cause: TypeAlias = "tuple[str, str | None, int | None, str | None]"
 _LEAST_SHARE, _LEAST_BYTES = 0.001, 256 << 10
 """Of the device, and at least: a smaller difference is none."""
 _LEAST_HOST_BYTES = 32 * MIB
-_LEAST_PEAK_SHARE = 0.02
+_LEAST_PEAK_SHARE = 0.01
 """Of the device: peaks and what is held differ a little for many reasons."""
 _NOTICED = 0.1
-"""Share of the others' figure by which a group's peak, or what it holds, must be above it."""
+"""Share of the others' figure by which a group's must be higher among four ranks, half of it among sixteen, and so on:
+few ranks differ by chance."""
 _MOST = 3
 """Groups that are named for one figure."""
 _MOST_VERDICTS = 16
@@ -37,6 +38,8 @@ _SHARED, _ELSEWHERE = 0.75, 0.25
 _CHANCE = 0.05
 """So does one that fewer of its ranks have and no other, where that is less likely than this if it were on any ranks:
 checks are samples, and not every rank's comes to what all of them do."""
+_FEW = 0.1
+"""Share of a finding's ranks that may be outside of the group that is named for it."""
 _ORDER = list(Severity)
 _CAUSES = ("MG1", "MG2", "MG3")
 """Beginnings of the codes of rules that name what keeps memory."""
@@ -135,17 +138,18 @@ class Verdicts:
         share = self._total or 0
         grown = max(int(_LEAST_SHARE * share), _LEAST_BYTES)
         large = max(int(_LEAST_PEAK_SHARE * share), MIB if share and share < GIB else 64 * MIB)
-        self._compare("grows", lambda each: each.trend.device.bytes, grown, part=0)
-        self._compare("host-grows", lambda each: each.trend.host.bytes, _LEAST_HOST_BYTES, part=0)
-        self._compare("outside", lambda each: each.trend.outside_bytes, large)
-        self._compare("host-holds", lambda each: each.trend.host_bytes, 8 * _LEAST_HOST_BYTES)
-        self._compare("holds", lambda each: each.trend.held_bytes, large)
+        part = _NOTICED * min(2 / len(self._ranks) ** 0.5, 1.0)
+        self._compare("grows", lambda each: each.trend.device.bytes, grown)
+        self._compare("host-grows", lambda each: each.trend.host.bytes, _LEAST_HOST_BYTES)
+        self._compare("outside", lambda each: each.trend.outside_bytes, large, part)
+        self._compare("host-holds", lambda each: each.trend.host_bytes, 8 * _LEAST_HOST_BYTES, _NOTICED)
+        self._compare("holds", lambda each: each.trend.held_bytes, large, part)
         if self._peaks is not None:
-            self._name("peaks", self._peaks, large, part=_NOTICED)
+            self._name("peaks", self._peaks, large, part)
         self._from_findings()
         return self.found
 
-    def _compare(self, kind: str, figure: _Figure, least: int, *, part: float = _NOTICED) -> None:
+    def _compare(self, kind: str, figure: _Figure, least: int, part: float = 0.0) -> None:
         """Names the groups whose figure is above the others'; a rank that does not know its own is in none."""
         self._name(
             kind, np.asarray([figure(self._ranks[rank]) for rank in self._fleet.ranks], dtype=float), least, part
@@ -158,8 +162,7 @@ class Verdicts:
             group = self._fleet.outlier(values, of_host=of_host)
             if group is None or group.more < max(least, part * group.outside):
                 return
-            inside = np.isin(self._fleet.ranks, group.ranks)
-            values = np.where(inside, group.outside, values)
+            values = group.rest
             if not self._is_known(kind, group):
                 self.found.append(self._verdict(kind, group))
 
@@ -251,11 +254,15 @@ class Verdicts:
         for cause, of in self._of_cause.items():
             if cause in self._named or len(of) == len(self._ranks):
                 continue
+            of_host = cause[0] in _HOST_CODES
             values = np.asarray([float(rank in of) for rank in self._fleet.ranks])
-            group = self._fleet.outlier(values, of_host=cause[0] in _HOST_CODES)
+            group = self._fleet.outlier(values, of_host=of_host)
+            if group is None or len(of.keys() - set(group.ranks)) > _FEW * len(of):
+                group = self._fleet.around(sorted(of), _CHANCE, of_host=of_host)
             if group is None or len(self.found) >= _MOST_VERDICTS:
                 continue
-            if RANK in group.axes and _suits(cause[0], cause[0] in _HOST_CODES) < 2:
+            is_some = RANK in group.axes or len(of) < _SHARED * len(group.ranks)
+            if is_some and _suits(cause[0], of_host) < 2:
                 continue  # what a rank's own list of findings tells as well
             finding = of[min(of)]
             self.found.append(
@@ -270,7 +277,8 @@ class Verdicts:
                     line=finding.line,
                     holder=finding.holder,
                     text=f"only {_members(group)} has {finding.code} {finding.name}"
-                    + _at(finding, finding.file, finding.line, with_code=False),
+                    + _at(finding, finding.file, finding.line, with_code=False)
+                    + self._found_on(finding, group),
                 )
             )
 

@@ -23,6 +23,8 @@ _COMPARED = 256
 """Steps in which ranks are compared."""
 _MOST_RANKS = 0.5
 """Steps in which fewer of the ranks have a record do not count."""
+_FEWEST = 0.5
+"""A rank that has fewer of the compared steps, killed early, is not comparable: its steps are others."""
 _OFTEN = 0.8
 """The quantile of a rank's steps that ranks are compared by."""
 _KEPT = ("batch", "stage", "shapes", "allocated_start_bytes")
@@ -96,9 +98,10 @@ def _known(rows: Rows, name: str) -> Array:
 
 
 def _quantiles(above: Array) -> Array:
-    """The same quantile of each row's known values; NaN of a row without one."""
+    """The same quantile of each row's known values; NaN of a row that has few."""
     rows = [row[~np.isnan(row)] for row in above]
-    return np.asarray([np.quantile(row, _OFTEN) if len(row) else np.nan for row in rows])
+    fewest = max(_FEWEST * above.shape[1], 1)
+    return np.asarray([np.quantile(row, _OFTEN) if len(row) >= fewest else np.nan for row in rows])
 
 
 @final
@@ -120,10 +123,11 @@ class Spread:
 
         Taken is what a fifth of a rank's steps exceed: a rank whose batches are longer now and then counts, and what
         differs from step to step for all ranks alike (longer batches), and single spikes, do not. NaN for a rank that
-        has no record in the steps that most ranks have; None where no rank has one.
+        has few records in the steps that most ranks have; None where no rank has one.
         """
         shown = self.table[:, :: max(1, self.table.shape[1] // _COMPARED)]
-        shown = shown[(shown >= 0).any(axis=1)]
+        there = (shown >= 0).any(axis=1)
+        shown = shown[there]
         shown = shown[:, (shown >= 0).mean(axis=0) > _MOST_RANKS] if len(shown) else shown
         if not shown.size:
             return None
@@ -131,9 +135,9 @@ class Spread:
         complete = not np.isnan(known).any()
         common = np.median(known, axis=0) if complete else np.nanmedian(known, axis=0)
         above = known - common
-        usual: Array = np.full(len(self.table), np.nan)
         high = np.quantile(above, _OFTEN, axis=1) if complete else _quantiles(above)
-        usual[(self.table >= 0).any(axis=1)] = high + np.median(common)
+        usual: Array = np.full(len(self.table), np.nan)
+        usual[there] = high + np.median(common)
         return usual
 
     def curves(self) -> dict[str, list[int]]:
