@@ -92,14 +92,28 @@ def _one_try() -> Any:
     import requests
 
     class OneTry(requests.Session):
-        """Raises what the exporter does not take for a passing fault."""
+        """Raises what the exporter does not take for a passing fault.
+
+        All requests of an exporter differ in their body alone. So URL, headers, proxies, certificates and credentials
+        are prepared for the first one: that takes as long as sending one.
+        """
 
         merged: Any = None
+        prepared: tuple[Any, Any] | None = None
 
         def merge_environment_settings(self, *args: Any) -> Any:
-            """Proxies and certificates; asked for once, for it reads the whole environment."""
+            """Proxies and certificates, from the environment."""
             self.merged = self.merged or super().merge_environment_settings(*args)
             return self.merged
+
+        def prepare_request(self, request: Any) -> Any:
+            """The first request with another body."""
+            like = (request.method, request.url, dict(request.headers))
+            if self.prepared is None or self.prepared[0] != like or not isinstance(request.data, bytes):
+                self.prepared = like, super().prepare_request(request)
+            made = self.prepared[1]
+            made.body, made.headers["Content-Length"] = request.data, str(len(request.data))
+            return made
 
         def request(self, method: Any, url: Any, *args: Any, **kwargs: Any) -> Any:
             """Sends one request."""

@@ -18,8 +18,8 @@ from memguard.sinks.interface import Sink
 
 logger = logging.getLogger("memguard")
 
-EVERY_SECONDS = 30.0
-"""Between two exports of metrics, where OTEL_METRIC_EXPORT_INTERVAL does not say."""
+EVERY_SECONDS = 60.0
+"""Between two exports of metrics, where OTEL_METRIC_EXPORT_INTERVAL does not say: OpenTelemetry's own default."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 3.0, 60.0
 """After an export that failed, and after many: each pause is twice the one before."""
 MOST_WAITING, MOST_EVENTS = 16_384, 1024
