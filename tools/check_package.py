@@ -53,6 +53,12 @@ EXTRAS = {
     "from memguard.tensorboard_plugin.loader import Loader; assert issubclass(Loader, TBLoader)",
     "nvidia": "import pynvml",
     "completion": "from memguard.cli import main; assert main(['completion', 'bash']) == 0",
+    "otel": "from memguard.options import Options; Options(export='otlp'), Options(export='prometheus')",
+    "mcp": "from memguard.assistants.server import make_server; make_server('.')",
+    "ray": "import ray.train",
+    "s3": "import fsspec; fsspec.get_filesystem_class('s3')",
+    "gcs": "import fsspec; fsspec.get_filesystem_class('gs')",
+    "azure": "import fsspec; fsspec.get_filesystem_class('abfs')",
 }
 """What an extra is for, beside what works without it; of the others it is enough that they install."""
 
@@ -108,8 +114,9 @@ class Environment:
         self._python = str(folder / "venv" / "bin" / "python")
 
     def pip(self, *words: str) -> None:
-        """Runs its pip."""
-        run(self._python, "-m", "pip", "-q", "--disable-pip-version-check", *words, cwd=self.folder)
+        """Runs its pip; what is imported is compiled then, and torch has a thousand files that are not."""
+        compiles = ["--no-compile"] if words[0] == "install" else []
+        run(self._python, "-m", "pip", "-q", "--disable-pip-version-check", *words, *compiles, cwd=self.folder)
 
     def python(self, *words: str) -> str:
         """What its Python prints."""
