@@ -51,7 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if not words[0].startswith("-") and words[0] not in _COMMANDS:
         near = did_you_mean(words[0], _COMMANDS)
-        print(f"memguard: there is no command {words[0]!r}{near}; {', '.join(_COMMANDS)} are", file=sys.stderr)
+        print(
+            f"memguard: there is no command {words[0]!r}{near}; the commands are {', '.join(_COMMANDS)}",
+            file=sys.stderr,
+        )
         return 2
     given, unknown = parser.parse_known_args(arguments)
     if unknown:

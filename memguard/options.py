@@ -346,4 +346,5 @@ def _check_device(device: object) -> None:
         if (rest and not rest.isdigit()) or device.endswith(":"):
             raise ValueError(f"device {device!r} is not known; the valid ones are {_DEVICES}")
     elif device not in ("auto", "mps", "mps:0", "cpu"):
-        raise ValueError(f"device {device!r} is not known; the valid ones are {_DEVICES}")
+        near = did_you_mean(kind, ("auto", "cuda", "xpu", "mps", "cpu", "virtual"))
+        raise ValueError(f"device {device!r} is not known{near}; the valid ones are {_DEVICES}")

@@ -101,6 +101,14 @@ def test_a_near_name_is_suggested() -> None:
         Options.make(xyz=1)
 
 
+def test_a_misspelt_device_names_the_nearest_kind() -> None:
+    """Where one is near."""
+    with pytest.raises(ValueError, match=r"device 'virtul:1GiB' is not known \(did you mean 'virtual'\?\); the valid"):
+        Options.make(device="virtul:1GiB")
+    with pytest.raises(ValueError, match=r"device 'tpu9' is not known; the valid"):
+        Options.make(device="tpu9")
+
+
 def takers() -> list[Any]:
     from memguard.integrations.huggingface import MemGuardCallback
 

@@ -17,6 +17,8 @@ from memguard.text.terminal import coloured, fold
 from memguard.text.units import format_bytes
 
 _NOTES = 12
+_SHORT_RUN, _LARGE_SHARE = 1000, 0.01
+"""Batches and share of the time: of a shorter run that paid more, the cost says why."""
 
 
 @final
@@ -69,12 +71,18 @@ def cost_text(summary: Summary, ranks: int = 1) -> str:
     """What memguard cost: its start-up, and apart from it what it takes of a batch and of the run's time."""
     if summary.overhead_seconds is None or summary.overhead_share is None:
         return "Cost of memguard: unknown, because a run records it at its end."
-    start = f"start-up {_rounded(summary.start_up_seconds)} s, then " if summary.start_up_seconds is not None else ""
+    start = f"start-up {_seconds(summary.start_up_seconds)}, then " if summary.start_up_seconds is not None else ""
     batches = max(summary.batches, 1) / max(ranks, 1)
     each = f"{_rounded(1000 * summary.overhead_seconds / batches)} ms a batch"
     share = f"{summary.overhead_share:.2%} of the run's time" + (" on the rank with most" if ranks > 1 else "")
     simulated = " The virtual device's own time is not counted." if summary.device.startswith("virtual") else ""
-    return f"Cost of memguard: {start}{each}, {share}.{simulated}"
+    is_short = batches < _SHORT_RUN and summary.overhead_share >= _LARGE_SHARE
+    early = " The first 64 batches are checked most closely; in a longer run the share falls." if is_short else ""
+    return f"Cost of memguard: {start}{each}, {share}.{simulated}{early}"
+
+
+def _seconds(number: float) -> str:
+    return f"{_rounded(number)} s" if number >= 0.1 else f"{_rounded(1000 * number)} ms"
 
 
 def _rounded(number: float) -> str:

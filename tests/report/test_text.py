@@ -60,7 +60,11 @@ def test_the_cost_is_that_of_start_up_and_apart_from_it_that_of_a_batch() -> Non
     assert "start-up 12 s, then 398 ms a batch" in render(
         replace(cost, start_up_seconds=12.3, overhead_seconds=0.398 * cost.batches)
     )
+    assert "start-up 9.3 ms, then " in render(replace(cost, start_up_seconds=0.0093))
     assert "Cost of memguard: 0.05 ms a batch, " in render(replace(cost, start_up_seconds=None))
+    assert "in a longer run the share falls" not in render(replace(cost, overhead_share=0.08))
+    short = replace(cost, stages={Stage.TRAIN: StageSummary(batches=60)}, overhead_share=0.08)
+    assert "The first 64 batches are checked most closely; in a longer run the share falls." in render(short)
     assert "Cost of memguard: unknown" in render(replace(cost, overhead_share=None))
 
 
