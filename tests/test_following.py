@@ -80,12 +80,12 @@ def test_graphs_of_batches_that_nobody_followed_are_counted_too() -> None:
     assert (fact.graphs, fact.bytes) == (100, 100 * 40 * KIB)
 
 
-@pytest.mark.parametrize(("survived", "tensors"), [(0, 80), (2, 160)])
-def test_what_ends_with_its_pass_is_counted_to_the_pass_s_end(survived: int, tensors: int) -> None:
-    """A list that is cleared where the epoch ends; one that outlives it goes on."""
+@pytest.mark.parametrize(("bounded", "tensors"), [(True, 80), (False, 160)])
+def test_what_ends_with_its_pass_is_counted_to_the_pass_s_end(bounded: bool, tensors: int) -> None:
+    """A list that is cleared where the epoch ends; one that nothing clears goes on."""
     follow = GrowthAttribution()
     run(follow, 0, 9, 10 * KIB, stage=Stage.VALIDATION)
-    follow.learn(replace(KEPT, survived_epochs=survived))
+    follow.learn(replace(KEPT, bounded=bounded))
     run(follow, 10, 79, 10 * KIB, stage=Stage.VALIDATION, begin=100 * KIB)
     run(follow, 80, 89, 0)
     run(follow, 90, 169, 10 * KIB, stage=Stage.VALIDATION, begin=800 * KIB)

@@ -221,7 +221,7 @@ def _first_batch(fact: Fact) -> int:
 
 def _ends(fact: Fact) -> bool:
     """Whether what it tells of is let go with the pass, as far as the source shows."""
-    return isinstance(fact, KeptOutputs) and fact.bounded and not fact.survived_epochs
+    return isinstance(fact, KeptOutputs) and fact.bounded
 
 
 def _may_end(fact: Fact) -> bool:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import final
 
 from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import Fact, KeptOutputs
 from memguard.records.findings import Severity
-from memguard.records.stats import Run
+from memguard.records.stats import Run, Stage
 from memguard.rules.finding_text import from_fact, holder, in_memory, so_far
 from memguard.rules.growth_test import Outlook
 from memguard.rules.interface import Rule
-from memguard.rules.kept_storage import is_pile, never_stops, what_is_kept, who_keeps
+from memguard.rules.kept_storage import MIN_BATCHES, cause_of, is_pile, never_stops, what_is_kept, who_keeps
 from memguard.text.units import format_bytes
 from memguard.thresholds import EXPLAINED
 
@@ -22,19 +23,30 @@ _REMEDY = (
 )
 
 
+LATER_SHARE = 0.5
+"""Share of its first growth a batch with which a cache must go on to grow in a later pass over the data."""
+
+
 @final
 class KeptCaches:
-    """The caches that were told of."""
+    """The caches that were reported."""
 
     def __init__(self) -> None:
         self._heaviest: KeptOutputs | None = None
+        self._first_in_epoch: dict[tuple[object, ...], dict[int, KeptOutputs]] = {}
+        """What was first measured of each cache in each epoch."""
 
     def learn(self, rule: Rule, fact: Fact, run: Run) -> Iterable[Claim]:
-        """A warning where nothing bounds one; where it is asked for a key first, only the floor can tell."""
+        """A warning where nothing bounds one, or where a later pass over the data brings new keys again."""
         if not isinstance(fact, KeptOutputs) or not fact.cached or not is_pile(fact):
             return
         if self._heaviest is None or fact.bytes_per_batch > self._heaviest.bytes_per_batch:
             self._heaviest = fact
+        if self._grows_in_later_passes(fact, run):
+            fact = replace(fact, bounded=False)
+            keys = "Later passes over the data bring new keys again: it never stops growing."
+        else:
+            keys = "If its keys hardly ever come twice, it never stops growing."
         yield from_fact(
             rule,
             fact,
@@ -42,8 +54,7 @@ class KeptCaches:
             Severity.WARNING if never_stops(fact, run) else Severity.INFO,
             f"{who_keeps(fact)} {what_is_kept(fact)} since batch {fact.first_batch} "
             f"{in_memory(run)}, and is a cache: {format_bytes(fact.bytes)}{so_far(run)}, "
-            f"{format_bytes(fact.bytes_per_batch)} more with every batch. If its keys hardly ever come twice, it never "
-            "stops growing.",
+            f"{format_bytes(fact.bytes_per_batch)} more with every batch. {keys}",
             remedy_of(fact),
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
@@ -53,6 +64,22 @@ class KeptCaches:
             names=fact.parts,
             batches_left=0,  # whether new keys go on to come only the floor can tell
         )
+
+    def _grows_in_later_passes(self, fact: KeptOutputs, run: Run) -> bool:
+        """Whether it grew in a pass over the data by whose beginning each key had come once.
+
+        That is the second epoch after the one in which it was first measured: it may have begun in the midst of one.
+        """
+        if run.epoch is None or fact.capacity is not None or fact.stage is not Stage.TRAIN:
+            return False
+        measured = self._first_in_epoch.setdefault(cause_of(fact), {})
+        measured.setdefault(run.epoch, fact)
+        later = min((epoch for epoch in measured if epoch >= min(measured) + 2), default=None)
+        if later is None:
+            return False
+        batches = fact.batch - measured[later].batch
+        grown = fact.bytes - measured[later].bytes
+        return batches >= MIN_BATCHES and grown >= LATER_SHARE * fact.bytes_per_batch * batches
 
     def behind(self, found: Outlook) -> KeptOutputs | None:
         """The cache that accounts for a growth, if one does."""

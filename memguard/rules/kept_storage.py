@@ -142,8 +142,6 @@ class OutputsAccumulate(Rule):
         more = ""
         if left:
             more = f"; {plural(left, 'batch')} to come bring {format_bytes(left * fact.bytes_per_batch)} more"
-        elif fact.survived_epochs:
-            more = f", and outlived {plural(fact.survived_epochs, 'pass')} over the data"
         yield from_fact(
             self,
             fact,
@@ -160,7 +158,7 @@ class OutputsAccumulate(Rule):
             since=fact.first_batch,
             batches_left=left if left is not None else 0,
             is_limited=beside is not None or self._fits(fact, run),
-            ends=fact.bounded and not fact.survived_epochs,
+            ends=fact.bounded,
             names=fact.parts,
         )
 
@@ -245,7 +243,7 @@ def is_pile(fact: KeptOutputs) -> bool:
 
 def never_stops(fact: KeptOutputs, run: Run) -> bool:
     """Whether nothing seems to bound it, and it is more than a log of numbers."""
-    return (bool(fact.survived_epochs) or not fact.bounded) and is_pile(fact) and _matters(fact, run)
+    return not fact.bounded and is_pile(fact) and _matters(fact, run)
 
 
 def _matters(fact: KeptOutputs, run: Run) -> bool:

@@ -1,5 +1,6 @@
 """What MG501 says of a growth whose cause is known: weights made anew under autocast, parameters that become more."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from memguard.records.claims import Claim
@@ -17,7 +18,7 @@ from memguard.records.findings import Severity
 from memguard.records.stats import Stage
 from memguard.rules import ALL_RULES
 from memguard.rules.kept_storage import views_are_much
-from tests.rules.evidence import AT, GIB, MIB, PLACE, judge, record, run_of
+from tests.rules.evidence import AT, GIB, MIB, PLACE, judge, record, run_of, weighed
 
 RULES = {rule.code: rule for rule in ALL_RULES}
 REGION = AutocastOpen(**AT, batches=3, bytes=MIB)
@@ -87,6 +88,29 @@ def test_a_cache_that_is_asked_for_its_keys_first_is_a_remark() -> None:
     assert told.severity is Severity.INFO
     small = replace(CACHE, bytes_per_batch=float(MIB))
     assert [told.line for told in growth_after(small, MADE)] == [18, MADE.place.line]
+
+
+def severities_over_epochs(rate: Callable[[int], float]) -> list[Severity]:
+    """Of a cache measured every 8 batches in four epochs of 32, that grows by so many MiB a batch in each."""
+    rule, run, told, nbytes = RULES["MG501"](), run_of(), list[Severity](), 0.0
+    for batch in range(8, 128, 8):
+        run.epoch = batch // 32
+        nbytes += 8 * rate(run.epoch) * MIB
+        fact = replace(CACHE, batch=batch, bytes=round(nbytes), bytes_per_batch=1.0 * MIB, bounded=True)
+        told += [claim.severity for claim in weighed(rule.learn(fact, run), run)]
+    return told
+
+
+def test_a_cache_whose_keys_do_not_come_again_in_a_later_pass_is_a_warning() -> None:
+    """It grows in the third epoch as in the first: by then each key that comes again has come."""
+    assert severities_over_epochs(lambda epoch: 1)[-4:] == [Severity.WARNING] * 4
+    assert set(severities_over_epochs(lambda epoch: 1)[:7]) == {Severity.INFO}
+
+
+def test_a_cache_that_a_pass_fills_stays_a_remark() -> None:
+    """Whether it began early or late in its first epoch, with a few new keys after it."""
+    for rates in ((1, 0, 0, 0), (1, 1, 0.1, 0.1), (1, 0.4, 0.4, 0.4)):
+        assert set(severities_over_epochs(rates.__getitem__)) == {Severity.INFO}
 
 
 def test_a_cache_of_a_few_tensors_is_none() -> None:

@@ -18,8 +18,6 @@ class KeptOutputs(Fact):
     bytes_per_batch: float
     batches_left: int | None = None
     """Batches of this stage's pass still to come, where known."""
-    survived_epochs: int = 0
-    """Ends of the stage's pass that they survived."""
     metric: str | None = None
     """Class of the metric whose state they are."""
     bounded: bool = True
