@@ -176,10 +176,15 @@ class Sources:
     """
 
     def __init__(self, max_lines: int = MAX_LINES, is_late: Callable[[], bool] = lambda: False) -> None:
-        self._is_late, self._left = is_late, max_lines
+        self._is_late, self._max_lines, self._left = is_late, max_lines, max_lines
         self._files: dict[str, SourceModel | None] = {}
-        self.others: list[str] | None = None
-        """Files of all the user's modules, once a search asked for them."""
+        self._others: tuple[list[str], Sources] | None = None
+
+    def others(self, list_files: Callable[[], list[str]]) -> tuple[list[str], Sources]:
+        """Files of all the user's modules, listed once, and a bound of their own: the nearest files stay readable."""
+        if self._others is None:
+            self._others = list_files(), Sources(self._max_lines, self._is_late)
+        return self._others
 
     def mention(self, file: str, words: Iterable[str]) -> bool:
         """Whether a file's text has one of some words, and so is worth reading."""

@@ -139,6 +139,17 @@ def test_a_search_reads_so_many_lines(tmp_path: Path) -> None:
     assert sources.mention(str(files[0]), ("other",)) and not Sources().mention(str(files[0]), ("other",))
 
 
+def test_files_of_other_modules_leave_the_nearest_readable(tmp_path: Path) -> None:
+    """A search through all the modules of a large program has a bound of its own; they are listed once."""
+    files = [str(tmp_path / "one.py"), str(tmp_path / "two.py")]
+    for file in files:
+        Path(file).write_text("x = 1\n" * 6)
+    sources = Sources(max_lines=10)
+    listed, others = sources.others(lambda: files)
+    assert [others.get(file) is not None for file in listed] == [True, False]
+    assert sources.get(files[1]) is not None and sources.others(list) == (listed, others)
+
+
 def test_what_a_comment_says_is_no_code() -> None:
     """The text of a statement is what Python reads of it, on each of its lines; a mark within a string is text."""
     model = model_of('kept = copy(  # an ema\n    "# state",  # or not\n)\nmark = "#"  # here\n')

@@ -137,9 +137,8 @@ def _statement(what: NameQuery, near: Sequence[str], sources: Sources, context: 
     found = find_statement(what, near, sources, context)
     if found is not None:
         return found
-    if sources.others is None:
-        sources.others = user_files()
-    return find_statement(what, [*near, *sources.others], sources, context)
+    files, others = sources.others(user_files)
+    return find_statement(what, [*near, *files], others, context)
 
 
 def cached_function(wrapper: Any, sources: Sources) -> Statement | None:

@@ -18,6 +18,7 @@ from torch import nn
 import memguard.phases
 from memguard.clocks import perf_counter
 from memguard.heap.frames import read_locals
+from memguard.integrations.never_raises import take_away
 
 NAMES: Final[dict[str, str]] = {
     "_generate_and_score_completions": "experience",
@@ -73,10 +74,9 @@ class _Method:
 
     def __init__(self, kind: type, name: str, label: str) -> None:
         self._kind, self._name, self._original = kind, name, kind.__dict__[name]
-        self.wanted = 0
+        self.owners: set[PhaseMethods] = set()
         self._calls, self._seconds = 0, 0.0
         self._ours = self._timed(label) if _is_plain(self._original) else memguard.phases.phase(label)(self._original)
-        setattr(kind, name, self._ours)
 
     def _timed(self, label: str) -> Callable[..., Any]:
         original, phase = self._original, memguard.phases.phase
@@ -94,6 +94,10 @@ class _Method:
                     self.put_back()
 
         return call
+
+    def put_in_place(self) -> None:
+        """The class has ours instead of its own."""
+        setattr(self._kind, self._name, self._ours)
 
     def put_back(self) -> None:
         """The class has its own method again, unless somebody else replaced it since."""
@@ -144,26 +148,32 @@ class PhaseMethods:
     def remove(self) -> None:
         """All classes have their own methods again."""
         self._forwards_left = 0
-        while self._ours:
-            key = self._ours.pop()
-            method = _in_place.get(key)
-            if method is not None:
-                method.wanted -= 1
-                if method.wanted <= 0:
-                    _in_place.pop(key, None)
-                    method.put_back()
+        take_away([functools.partial(self._leave, key) for key in self._ours])
+
+    def _leave(self, key: tuple[type, str]) -> None:
+        method = _in_place.get(key)
+        if method is None:
+            return
+        method.owners.discard(self)
+        if not method.owners:
+            method.put_back()
+            _in_place.pop(key, None)
 
     def _put(self, kind: type, name: str, label: str) -> None:
+        """From here on `remove` puts back what an interrupt may leave half done."""
         key = kind, name
         if key in self._ours:
             return
         method = _in_place.get(key)
-        if method is None:
-            if _is_phase(kind.__dict__[name]):
-                return  # decorated by its author
-            method = _in_place[key] = _Method(kind, name, label)
-        method.wanted += 1
-        self._ours.append(key)
+        if method is not None:
+            self._ours.append(key)
+            method.owners.add(self)
+        elif not _is_phase(kind.__dict__[name]):  # decorated by its author
+            method = _Method(kind, name, label)
+            self._ours.append(key)
+            method.owners.add(self)
+            _in_place[key] = method
+            method.put_in_place()
 
     def _recognize_callers(self, frame: types.FrameType | None) -> None:
         for _ in range(_FRAMES):
