@@ -88,7 +88,7 @@ def test_ranks_that_a_script_spawns_are_guarded(device: str, tmp_path: Path) -> 
     script.write_text(RANKS)
     alone = python(script.name, str(tmp_path / "first"), cwd=tmp_path)
     guarded = run(script, str(tmp_path / "second"), options=("--device", device))
-    loss = alone.stdout.splitlines()[0]  # gloo may fail as the last of them leaves: of the rest the guarded run is asked
+    loss = alone.stdout.splitlines()[0]  # gloo may fail as its last rank leaves
     assert (guarded.stdout.splitlines(), guarded.returncode) == ([loss, "both are done"], 0), guarded.stderr
     assert "memguard on 2 ranks" in guarded.stderr and "batches in all, 1 warning." in guarded.stderr
     assert [line.split()[1] for line in guarded.stderr.splitlines() if line.startswith("train ")] == ["32"]
