@@ -7,7 +7,7 @@ ENGINES := .venv-engines
 PEERS := .venv-peers
 SITE := import sysconfig; print(sysconfig.get_path('purelib'))
 
-.PHONY: axe demo test test-corpus test-slow test-oldest lint unit null-gpu engines peers test-engines test-cuda test-gpu bench docs pictures check-package clean
+.PHONY: axe demo test test-long test-corpus test-slow test-oldest lint unit null-gpu engines peers test-engines test-cuda test-gpu bench docs pictures check-package clean
 
 demo: $(READY)
 	$(BIN)/memguard demo
@@ -21,7 +21,10 @@ lint: $(READY)
 	$(BIN)/lint-imports
 
 unit: $(READY)
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not long"
+
+test-long: $(READY) # the longer half of the tests: examples, every rule's and page's programs, several processes
+	$(BIN)/python -m pytest -n 2 -m "long and not slow"
 
 test-corpus: $(READY) # the corpus on the virtual device, against tests/corpus/golden.tsv; MINUTES=15 for a part of it
 	$(BIN)/python -m tests.corpus --golden -j 2 --device virtual $(if $(MINUTES),--minutes $(MINUTES))

@@ -18,16 +18,16 @@ FLAPS = {
 
 
 def _sample(paths: list[Path]) -> list[object]:
-    """Every fourth program written with the rules on the virtual device; of the retold ones a few on one of the two.
+    """Every eighth program written with the rules on the virtual device; of the retold ones a few on one of the two.
 
     `make test-corpus` has all of them on the virtual device, `make test-slow` on the CPU.
     """
     cases: list[object] = []
     for number, path in enumerate(paths):
         if path.parent.name == "retold":
-            devices = [None] if number % 24 == 0 else ["cpu"] if number % 24 == 1 else []
+            devices = [None] if number % 48 == 0 else ["cpu"] if number % 48 == 1 else []
         else:
-            devices = [] if path.parent.name == "retold_again" or number % 4 else [None]
+            devices = [] if path.parent.name == "retold_again" or number % 8 else [None]
         if path.stem in FLAPS:
             continue  # judged alone, below
         cases += [pytest.param(path, device, id=f"{path.stem}-{device or 'virtual'}") for device in devices]
@@ -51,6 +51,7 @@ def test_a_healthy_program_raises_no_alarm(path: Path, device: str | None, tmp_p
     assert outcome.complaints == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FLAPS)
 def test_a_program_that_company_disturbs_is_right_alone(name: str) -> None:
     """In a process of its own its marks hold, and nothing else is reported."""

@@ -17,6 +17,8 @@ from tests.corpus.fixed_costs import fixed_costs
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "tests").rglob("*.md"))]
+QUICK = {"README", "getting-started", "start-lightning"}
+"""Pages whose programs `make test` runs; `make test-long` has all."""
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -68,7 +70,15 @@ def prepared() -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [
+        page if page.stem in QUICK else pytest.param(page, marks=pytest.mark.long)
+        for page in PAGES
+        if blocks(page, "python")
+    ],
+    ids=name_of,
+)
 @pytest.mark.filterwarnings("ignore")
 def test_the_programs_of_a_page_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -189,6 +199,7 @@ def test_every_block_of_code_is_in_a_language_that_is_checked() -> None:
     assert all(f"```diff\n{code}```" in examples for page in PAGES for code in blocks(page, "diff"))
 
 
+@pytest.mark.long
 def test_programs_that_would_need_a_service_are_of_the_right_types(tmp_path: Path) -> None:
     """Blocks of `py` need a port or a store, so they do not run here; mypy checks their names, options and values."""
     mypy = pytest.importorskip("mypy.api")

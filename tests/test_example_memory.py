@@ -20,6 +20,7 @@ BASELINE = ROOT / "memory-baseline.json"
 TARGET = f"{ROOT}/examples/plain_charlm.py:make"
 
 
+@pytest.mark.long
 def test_a_step_of_the_plain_example_is_what_it_was(capsys: pytest.CaptureFixture[str]) -> None:
     """To the byte, within its budget, and nothing is kept from step to step."""
     assert main(["check", TARGET, "--budget", "64MiB", "--baseline", str(BASELINE)]) == 0
@@ -38,6 +39,7 @@ def test_a_baseline_has_the_same_bytes_wherever_it_is_written(tmp_path: Path) ->
     assert json.loads(again.read_text())["baselines"] == {name: committed[name]}
 
 
+@pytest.mark.long
 def test_the_tests_of_the_examples_pass() -> None:
     """A marker and a fixture of the pytest plugin, in a pytest of their own, with the plugin of this checkout."""
     pytest.importorskip("sklearn")

@@ -53,6 +53,7 @@ def test_an_example_is_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) < 120
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ARGUMENTS)
 @pytest.mark.filterwarnings("ignore")
 def test_an_example_runs_and_ends_with_a_summary(
@@ -70,6 +71,7 @@ def test_an_example_runs_and_ends_with_a_summary(
     assert name not in PLANTED or findings_of(tmp_path / "log") == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PLANTED)
 def test_an_example_finds_its_planted_leak(name: str, tmp_path: Path) -> None:
     """The line of the example itself, and nothing else."""

@@ -233,6 +233,7 @@ def test_records_are_the_same_with_and_without_phases(tmp_path: Path) -> None:
     assert trained(True, tmp_path / "a") == trained(False, tmp_path / "b")
 
 
+@pytest.mark.long
 def test_out_of_memory_and_findings_say_the_phase(tmp_path: Path) -> None:
     """Where memory ran out, and in which phase a batch began that was told of."""
     torch.manual_seed(0)

@@ -353,6 +353,7 @@ if "fails" in sys.argv:
 """
 
 
+@pytest.mark.long
 def test_an_object_store_has_all_of_a_run_when_the_process_is_over(
     bucket: Callable[..., subprocess.CompletedProcess[str]], machine: Path
 ) -> None:

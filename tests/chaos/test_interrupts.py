@@ -76,7 +76,7 @@ COME_AND_GO = {"open", "close", "install", "remove", "take_away", "put_on", "res
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("every", [200, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [600, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_interrupt_in_any_line_of_ours_passes_and_leaves_nothing(every: int, tmp_path: Path) -> None:
     """KeyboardInterrupt between any two of our lines: nothing of ours is left in torch or Python."""
     lines = Lines()

@@ -76,6 +76,7 @@ def test_an_exit_code_needs_a_gpu(script):
         run(f"{script}:build", "--steps", 1, "--fail-if-not-fit")
 
 
+@pytest.mark.long
 def test_cards_and_batches_are_one_table(script, capsys):
     """One line for each card, with its largest batch."""
     assert run(f"{script}:build", "--steps", 1, "--batch", 16, "--device", "1GiB", "--cards", "64MiB,t4") == 0

@@ -81,6 +81,7 @@ with context.Pool(2) as pool:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), "virtual:1GiB"])
 def test_ranks_that_a_script_spawns_are_guarded(device: str, tmp_path: Path) -> None:
     """Each knows its rank; the script's process tells of both, and what only one of them does."""

@@ -48,6 +48,7 @@ def source(finding: Any) -> str:
     return Path(finding.file).read_text().splitlines()[finding.line - 1].strip()
 
 
+@pytest.mark.long
 def test_losses_are_the_same_bit_for_bit_over_40_steps(tmp_path: Path) -> None:
     """Dropout, accumulation, evaluation and checkpoints: every loss and weight equals those without memguard."""
     settings = {

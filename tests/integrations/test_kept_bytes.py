@@ -9,6 +9,7 @@ from tests.backends.virtual_gpu import virtual_gpu
 from tests.integrations.kept_bytes import FOUND, Training
 
 
+@pytest.mark.long
 def test_nothing_is_kept_alive_by_looking_closely_at_every_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

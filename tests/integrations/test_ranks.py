@@ -34,6 +34,7 @@ def launch(kind: str, *arguments: str, ranks: int = 4, cwd: Path | None = None) 
     return sorted(told, key=lambda each: each["rank"]), done
 
 
+@pytest.mark.long
 def test_the_heavy_rank_and_its_line_are_named(tmp_path: Path) -> None:
     """Ranks that were told no directory write into one; report and tab name the rank that leaks, and where."""
     told, done = launch("heavy", "-", ranks=3, cwd=tmp_path)
@@ -71,6 +72,7 @@ def test_the_stage_that_grows_is_named_with_its_line(tmp_path: Path) -> None:
     assert grows.text in "\n".join(rank_lines(run))
 
 
+@pytest.mark.long
 def test_one_rank_out_of_memory_is_named_by_all(tmp_path: Path) -> None:
     """Its report is there when the others fall, theirs say who it was, and the launcher ends as ever."""
     assert launch("oom", str(tmp_path), ranks=3)[1].returncode == 1

@@ -14,6 +14,7 @@ from tests.evidence.loop import sees_saved_tensors
 from tests.postmortem.unseen.trial import CASES, fail, try_out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.filterwarnings("ignore")
 def test_unseen(name: str, tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def test_the_state_that_carries_all_graphs_is_named(tmp_path: Path) -> None:
             program(guard, cut=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows", [1, 64])
 def test_one_batch_too_large_is_no_leak(rows: int, tmp_path: Path) -> None:
     """A few forwards without a backward, the first of a program: size alone."""

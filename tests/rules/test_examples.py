@@ -21,6 +21,8 @@ NEEDS = {
     code: found[1] for code in CODES if (found := re.search(r"^ # needs: (.*)$", example_of(code).difference, re.M))
 }
 """Examples that a machine without a GPU cannot run; tests/cuda/test_examples.py has those of the null GPU."""
+QUICK = {"MG101", "MG201", "MG701"}
+"""Rules whose examples `make test` runs; `make test-long` has all."""
 OF_THE_DEVICE = {"MG401", "MG402", "MG502", "MG503", "MG504", "MG309", "MG102"}
 """Rules that name where a step is taken or a call is made, which need not be the line to change."""
 
@@ -36,7 +38,10 @@ def run_version(example: Example, version: str, folder: Path, monkeypatch: pytes
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("code", [code for code in CODES if code not in NEEDS])
+@pytest.mark.parametrize(
+    "code",
+    [code if code in QUICK else pytest.param(code, marks=pytest.mark.long) for code in CODES if code not in NEEDS],
+)
 def test_the_rule_reports_the_program_before_and_not_the_one_after(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,6 +58,7 @@ def test_the_rule_reports_the_program_before_and_not_the_one_after(
     assert left == []
 
 
+@pytest.mark.long
 def test_the_rule_of_ranks_reports_the_program_before_and_not_the_one_after(tmp_path: Path) -> None:
     """Two processes, each a rank as torchrun would start it; the report compares what they recorded."""
     example = example_of("MG603")
