@@ -84,7 +84,8 @@ class Recording:
             notes.append(f"{path.name}: {count:,} records; the first {MOST_ROWS:,} were read")
             count = MOST_ROWS
         if count:
-            rows: np.ndarray[Any, Any] = np.memmap(path, dtype=kind, mode="r", offset=HEADER_BYTES, shape=(count,))
+            mapped = np.memmap(path, dtype=kind, mode="r", offset=HEADER_BYTES, shape=(count,))
+            rows: np.ndarray[Any, Any] = np.asarray(mapped)  # the same memory; each slice of a memmap costs more
         else:
             rows = np.empty(0, dtype=kind)
         lines, broken = read_lines(path.with_suffix(".jsonl"))
@@ -184,8 +185,11 @@ class Recording:
         """Which rows are of a stage."""
         import numpy as np
 
-        codes = [code for code, known in enumerate(self._stages) if known is stage]
-        return np.isin(self.rows["stage"], codes)
+        mask = np.zeros(len(self.rows), dtype=bool)
+        for code, known in enumerate(self._stages):
+            if known is stage:
+                mask |= self.rows["stage"] == code
+        return mask
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
         """The JSON lines of one kind, in order."""
