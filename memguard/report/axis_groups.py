@@ -35,10 +35,10 @@ _PREFERRED = 0.002
 """A tie goes to the axis that the figure is more likely to follow."""
 _MOST_AXES = 3
 _PROFILE, _BY_CHANCE = 0.1, 2.0
-"""Share of the variance that the medians along an axis must explain to be taken away, beyond so many ranks' parts for
-each place: medians of a few explain something by chance."""
+"""Share of the variance that the quartiles along an axis must explain to be taken away, beyond so many ranks' parts for
+each place: quartiles of a few explain something by chance."""
 _FEWEST_AT_A_PLACE = 4
-"""Ranks with the same place on an axis, whose median is what is usual there."""
+"""Ranks with the same place on an axis. Their lower quartile is what is usual there: some of them may be too high."""
 _UNLIKE = ("pp", "ep", "tp", "cp")
 """Axes whose places do different work; replicas and shards (dp, fsdp) do the same."""
 _NAMES = {"pp": "stage", "ep": "expert", "tp": "tensor-parallel part", "cp": "context part"}
@@ -246,15 +246,15 @@ def _profiles(values: Array, columns: _Columns) -> Iterator[Array]:
 
 
 def _along(values: Array, column: Sequence[int | str | None]) -> Array | None:
-    """The median at each rank's place on an axis, less that of all; None where places are few ranks or much alike."""
+    """The quartile at each rank's place on an axis, less that of all; None where places are few ranks or much alike."""
     numbers = {place: number for number, place in enumerate(dict.fromkeys(column))}
     at = np.asarray([numbers[place] for place in column])
     counts = np.bincount(at)
     if np.median(counts) < _FEWEST_AT_A_PLACE:
         return None
     ordered, first = values[np.lexsort((values, at))], np.cumsum(counts) - counts
-    medians = (ordered[first + (counts - 1) // 2] + ordered[first + counts // 2]) / 2
-    profile: Array = medians[at] - np.median(values)
+    quartiles = ordered[first + (counts - 1) // 4]
+    profile: Array = quartiles[at] - np.sort(values)[(len(values) - 1) // 4]
     by_chance = _BY_CHANCE * len(counts) / len(values)
     return profile if profile.var() > (_PROFILE + by_chance) * values.var() else None
 
@@ -276,6 +276,8 @@ def _best_group(values: Array, columns: _Columns, of_host: bool) -> tuple[float,
     found: list[tuple[float, tuple[str, ...], Array]] = [(_score(values, alone, total) - 1.5 * _SIMPLER, (), alone)]
     for count in range(1, _MOST_AXES + 1):
         for names in itertools.combinations(masks, count):
+            if NODE in names and count > 1:
+                continue  # a node is one machine: what some of its ranks have is of their places, or of each alone
             mask = np.logical_and.reduce([masks[name] for name in names])
             if mask.sum() > 1 and not mask.all():
                 likely = sum(_likely(name, of_host) for name in names) / count
