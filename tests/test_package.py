@@ -83,10 +83,17 @@ def test_the_long_description_leads_somewhere_from_anywhere(built: Path) -> None
 
 
 def test_the_source_distribution_leaves_the_corpus_out(built: Path) -> None:
-    """It has the tests, which a packager runs, without the two thousand programs."""
+    """It has the tests, which a packager runs, with all that they import, and without the two thousand programs."""
     (archive,) = built.glob("*.tar.gz")
     with tarfile.open(archive) as package:
-        names = [name.partition("/")[2] for name in package.getnames()]
-    assert "tests/conftest.py" in names
-    assert {"SECURITY.md", "CITATION.cff", "memory-baseline.json", "tools/check_release.py"} <= set(names)
-    assert not [name for name in names if name.startswith("tests/corpus/")]
+        files = {name.partition("/")[2]: package.extractfile(name) for name in package.getnames()}
+        code = {name: file.read().decode() for name, file in files.items() if file and name.endswith(".py")}
+    assert {"SECURITY.md", "CITATION.cff", "memory-baseline.json", "tools/check_release.py"} <= files.keys()
+    assert not [name for name in files if re.match(r"tests/corpus/\w+/", name)]
+    wanted = {
+        (name, f"{module.replace('.', '/')}")
+        for name, text in code.items()
+        for module in re.findall(r"^\s*(?:from|import) (tests(?:\.\w+)+)", text, re.MULTILINE)
+    }
+    assert len(wanted) > 100
+    assert [each for each in wanted if not {f"{each[1]}.py", f"{each[1]}/__init__.py"} & code.keys()] == []
