@@ -6,6 +6,7 @@ import contextlib
 import logging
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from memguard.errors import MemGuardError
 from memguard.forecast.changes import HALF_BATCH, accumulated_twice, apply_change
 from memguard.forecast.distributed import stand_in_for_process_group
 from memguard.forecast.fakes.autocast_inputs import AutocastInputs
+from memguard.forecast.fakes.compiled import follow_compiled, has_compiled
 from memguard.forecast.fakes.device_guard import install_device_guard
 from memguard.forecast.fakes.gpu import become_gpu
 from memguard.forecast.fakes.placement import Placement
@@ -87,6 +89,7 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
         placed = Placement(tracer, model, optimizers)
         placed.move()
         placed.bring(own)
+        follow_compiled(tracer, model)
         hooks = watch(tracer, model, optimizers)
         if tracer.everything_on_gpu:
             modes.enter_context(AutocastInputs(tracer))
@@ -105,6 +108,7 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
             tracer.note("cudnn.benchmark is on: while it tries algorithms, the first step can be above the figure")
         result = tracer.trace(steps=setting.steps, batch=setting.traced_batch or setting.batch)
     settle(result)
+    result = replace(result, compiled=has_compiled())
     del kept  # until here they replaced PyTorch's
     return result
 

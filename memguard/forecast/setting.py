@@ -27,6 +27,8 @@ class Setting:
     """The PyTorch to imitate: some kernels take other memory from one version to the next."""
     change: str | None = None
     """Name of a change to make."""
+    eager: bool = False
+    """Whether torch.compile leaves everything as it is."""
     rank: int = 0
     """Which process of the training to trace."""
     processes: int | None = None

@@ -106,7 +106,8 @@ class Trace:
     """The batch size at which it was traced, when the caller named one."""
     in_bf16: bool = False
     """Whether every forward ran under bf16 autocast."""
-
+    compiled: bool = False
+    """Whether parts of the step were compiled by torch.compile."""
     mesh: Mesh | None = None
     """None where the code makes none."""
     groups: tuple[int, ...] = ()

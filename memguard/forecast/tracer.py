@@ -69,6 +69,8 @@ class Tracer(Fakes, TorchDispatchMode):
         """Of all ranks, as the code makes them."""
         self.host_is_real = False
         """Whether numbers on the host are to be real ones."""
+        self.names_modules = True
+        """Whether hooks tell which module runs: a compiler would trace them too."""
         self.muted = False
         """Whether PyTorch only asks for shapes: nothing is allocated."""
         self._kernels = KERNELS
@@ -88,6 +90,11 @@ class Tracer(Fakes, TorchDispatchMode):
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # PyTorch would wrap __torch_dispatch__, and hide the frame of its caller
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled code runs under it as it does without."""
+        return True
 
     @classmethod
     def is_infra_mode(cls) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple, final
 from memguard.errors import MemGuardError
 from memguard.forecast.cards import Card
 from memguard.forecast.child import StepError, describe, in_child, in_children
+from memguard.forecast.fakes.compiled import has_compiled, warm_up_compiler
 from memguard.forecast.session import Made, trace
 from memguard.forecast.setting import Setting
 from memguard.forecast.trace import Trace
@@ -45,6 +46,7 @@ class Variants:
         self._takes_batch = takes_batch
         self._say = say
         self._made: dict[Variant, Trace | MemGuardError] = {}
+        self._compiler_is_warm = False
         self._card_of: dict[tuple[int, int], Card] = {}
 
     def variant(
@@ -68,7 +70,7 @@ class Variants:
             of_rank = f" rank {variant.rank}" if self._setting.processes else ""
             text = f"tracing{of_rank}{batch}{f', {variant.change}' if variant.change else ''}"
             self._say(text, len(self._made), len(self._made) + 1)
-            self._made[variant] = in_child(self._work(variant), quiet=bool(self._made))
+            self._made[variant] = self._settled(variant, in_child(self._work(variant), quiet=bool(self._made)))
         made = self._made[variant]
         if isinstance(made, MemGuardError):
             raise made
@@ -83,9 +85,24 @@ class Variants:
             batch = f" batch {variant.batch}" if variant.batch else ""
             of_rank = f" rank {variant.rank}" if self._setting.processes else ""
             self._say(f"tracing{of_rank}{batch}", len(self._made), wanted)
-            self._made[variant] = next(traces)
+            self._made[variant] = self._settled(variant, next(traces))
 
-    def _work(self, variant: Variant) -> Callable[[], Trace]:
+    def _settled(self, variant: Variant, made: Trace | NotCompiled | MemGuardError) -> Trace | MemGuardError:
+        """What a child made; a step that fails only where it is compiled is traced once more as it is written."""
+        if isinstance(made, NotCompiled):
+            self._setting = replace(self._setting, eager=True)
+            try:
+                eager = in_child(self._work(variant), quiet=True)
+            except MemGuardError as error:
+                return error
+            assert isinstance(eager, Trace)
+            return replace(eager, notes=(*eager.notes, made.reason))
+        if isinstance(made, Trace) and made.compiled and not self._compiler_is_warm:
+            self._compiler_is_warm = True
+            warm_up_compiler()
+        return made
+
+    def _work(self, variant: Variant) -> Callable[[], Trace | NotCompiled]:
         """What a child does to trace a variant."""
         batch, card = variant.batch if variant.batch is not None else self._setting.batch, variant.card
         setting = replace(self._setting, traced_batch=batch, change=variant.change, rank=variant.rank)
@@ -102,13 +119,21 @@ class Variants:
         return lambda: _traced(lambda: self._make(made_for), setting)
 
 
-def _traced(make: Callable[[], Made], setting: Setting) -> Trace:
+class NotCompiled(NamedTuple):
+    """A step that failed where it was compiled."""
+
+    reason: str
+
+
+def _traced(make: Callable[[], Made], setting: Setting) -> Trace | NotCompiled:
     """The trace; where a step fails with inputs of another size, the error says who gave them that, and the way out."""
     try:
         return trace(make, setting)
     except MemGuardError:
         raise
     except Exception as error:
+        if not setting.eager and has_compiled():
+            return NotCompiled(f"torch.compile failed here: {describe(error)}")
         if setting.traced_batch in (None, setting.batch):
             raise
         raise StepError(

@@ -54,8 +54,9 @@ def watch(tracer: Tracer, model: nn.Module | None, optimizers: list[Optimizer]) 
         tracer.sites.optimizer_depth -= 1
         own()
 
-    module_hooks.register_module_forward_pre_hook(enter)
-    module_hooks.register_module_forward_hook(leave, always_call=True)
+    if tracer.names_modules:
+        module_hooks.register_module_forward_pre_hook(enter)
+        module_hooks.register_module_forward_hook(leave, always_call=True)
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)
     return own

@@ -6,12 +6,12 @@ Changes the process for good, so it runs only in the child process of a trace. C
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
 
-from memguard.forecast.fakes.streams import DeviceContext, FakeEvent, FakeStream, current, stream_context
+from memguard.forecast.fakes.streams import DeviceContext, FakeEvent, FakeStream, StreamContext, current
 
 
 def become_gpu(
@@ -30,18 +30,30 @@ def become_gpu(
     device = _device(_properties(name, total_bytes, compute_capability), number, count)
     random = _random()
     memory = _memory(total_bytes, allocated_bytes, empty_cache)
-    for key, value in {**device, **random, **memory}.items():
+    known = _each_its_own({**device, **random, **memory})
+    for key, value in known.items():
         setattr(torch.cuda, key, value)
-    for key, value in memory.items():
-        setattr(torch.cuda.memory, key, value)
+    for key in memory:
+        setattr(torch.cuda.memory, key, known[key])
     for key in ("get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state_all", "manual_seed_all"):
-        setattr(torch.cuda.random, key, random[key])
-    for key in ("range_push", "range_pop", "range_start", "range_end", "mark"):
-        setattr(torch.cuda.nvtx, key, _nothing)
+        setattr(torch.cuda.random, key, known[key])
+    ranges = ("range_push", "range_pop", "range_start", "range_end", "mark")
+    for key, value in _each_its_own(dict.fromkeys(ranges, _nothing)).items():
+        setattr(torch.cuda.nvtx, key, value)
     accelerator: Any = getattr(torch, "accelerator", None)
     if accelerator is not None:
         for key, value in _accelerator(number, count).items():
             setattr(accelerator, key, value)
+
+
+def _each_its_own(functions: dict[str, Any]) -> dict[str, Any]:
+    """The same without one function under two names: torch.compile has rules for functions, and one for each."""
+    found: dict[str, Any] = {}
+    for name, value in functions.items():
+        if isinstance(value, FunctionType) and (value is _nothing or value in found.values()):
+            value = FunctionType(value.__code__, value.__globals__, name, value.__defaults__, value.__closure__)
+        found[name] = value
+    return found
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -93,8 +105,8 @@ def _device(properties: SimpleNamespace, number: int, count: int) -> dict[str, A
         "current_stream": lambda *_: current.stream,
         "default_stream": lambda *_: default_stream,
         "set_stream": lambda stream: setattr(current, "stream", stream),
-        "stream": stream_context,
-        "StreamContext": stream_context,
+        "stream": StreamContext,
+        "StreamContext": StreamContext,
         "Stream": FakeStream,
         "Event": FakeEvent,
         "device": DeviceContext,

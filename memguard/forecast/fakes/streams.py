@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any, final
 
 import torch
@@ -113,11 +111,17 @@ class DeviceContext:
         return None
 
 
-@contextlib.contextmanager
-def stream_context(stream: Any) -> Iterator[None]:
+@final
+class StreamContext:
     """torch.cuda.stream, which takes None too."""
-    if stream is None:
-        yield
-        return
-    with stream:
-        yield
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self.stream.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        if self.stream is not None:
+            self.stream.__exit__()

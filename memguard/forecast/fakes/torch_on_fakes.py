@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import optimizer as optimizer_module
 from torch.utils import _foreach_utils
 
+from memguard.forecast.fakes.compiled import compile_on_fakes
 from memguard.forecast.kernels.packed_sequences import install_padding
 from memguard.forecast.kernels.recurrent import count_recurrent_layers
 from memguard.forecast.tracer import Tracer
@@ -51,7 +52,7 @@ def prepare_torch(tracer: Tracer) -> None:
         if FakeTensor not in supported:
             supported.append(FakeTensor)  # or optimizers would not choose their foreach form, the default on CUDA
     _ask_no_driver()
-    torch.compile = _compile(tracer)
+    torch.compile = compile_on_fakes(tracer)
     torch.ctc_loss = _ctc_loss(torch.ctc_loss)
     count_recurrent_layers(tracer)
     install_padding()
@@ -103,11 +104,3 @@ def _deepcopy(tensor: FakeTensor, memo: dict[int, Any]) -> torch.Tensor:
         copied.grad = _deepcopy(tensor.grad, memo)  # type: ignore[arg-type]
     memo[id(tensor)] = copied
     return copied
-
-
-def _compile(tracer: Tracer) -> Callable[..., Any]:
-    def compile(model: Any = None, **_: Any) -> Any:
-        tracer.note("torch.compile: forecast of the eager step, an upper bound; compiled code fuses and recomputes")
-        return model if model is not None else lambda function: function
-
-    return compile

@@ -6,6 +6,7 @@ Checked with torch 2.13.0 and 2.15.0. Where it is loaded already, nothing change
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -57,6 +58,17 @@ def keep_dynamo_out() -> None:
     sys.modules[name] = stub
     torch._dynamo = stub
     load_later(f"{name}.source", ConstantSource=_Source, RandomValueSource=type("RandomValueSource", (), {}))
+
+
+def let_dynamo_in() -> None:
+    """Load torch._dynamo after all, in the place of its stub."""
+    name = "torch._dynamo"
+    if isinstance(sys.modules.get(name), _Stub):
+        for module in [module for module in sys.modules if module == name or module.startswith(f"{name}.")]:
+            if module != f"{name}.config":
+                del sys.modules[module]
+        del torch._dynamo  # which its own modules ask for while they are loaded
+        importlib.import_module(name)
 
 
 def keep_distributed_tensors_out() -> None:

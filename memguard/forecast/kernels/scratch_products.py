@@ -49,7 +49,7 @@ def addmm(tracer: Tracer, site: int, args: tuple[Any, ...], kwargs: dict[str, An
     fused = (
         bias.dim() == 1
         and bias.is_contiguous()
-        and not kwargs
+        and all(factor == 1 for factor in kwargs.values())
         and left.shape[1] > 1
         and right.shape[1] == bias.shape[0] > 1
     )
