@@ -81,6 +81,7 @@ def _break(module: nn.Module, inputs: Any) -> None:
 
 
 def _with_loss(case: forecast_models.Case) -> tuple[nn.Module, Any, Callable[[], None]]:
+    torch.backends.cuda.enable_cudnn_sdp(False)  # the null GPU has no cuDNN attention
     with torch.device("cuda"):
         model = forecast_models.make_model(case.model, case.size)
     optimizer = forecast_models.make_optimizer(case.optimizer, model.parameters())

@@ -25,6 +25,7 @@ from compiled_programs import Case, build, cases
 
 from memguard.errors import MemGuardError
 from memguard.forecast.child import in_child
+from memguard.forecast.fakes.compiled import warm_up_compiler
 from memguard.forecast.fakes.without_dynamo import warm_up
 from memguard.forecast.judging import run_on
 from memguard.forecast.kernels.workspaces import version_of
@@ -40,17 +41,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="cases whose words hold this text")
     parser.add_argument("--truth", type=Path, help="a file that keeps what was measured")
+    parser.add_argument("--found", type=Path, help="a file that keeps what was forecast")
     parser.add_argument("--out", type=Path, help="where the table goes")
     given = parser.parse_args()
     chosen = [case for case in cases() if given.only in str(case)]
+    found = forecasts(chosen, given.found)
     truth = truths(chosen, given.truth)
-    warm_up()
-    rows = []
-    for case in chosen:
-        found = forecast(case)
-        rows.append((case, truth.get(case, {"error": "no answer"}), found))
-        print(case, truth.get(case), found, file=sys.stderr, flush=True)
-    text = table(rows)
+    text = table([(case, truth.get(case, {"error": "no answer"}), found[case]) for case in chosen])
     if given.out:
         given.out.write_text(text, encoding="utf-8")
     print(text)
@@ -59,25 +56,49 @@ def main() -> int:
 
 def truths(chosen: list[Case], kept: Path | None) -> dict[Case, dict[str, Any]]:
     """What the real allocator says."""
-    lines = kept.read_text().splitlines() if kept is not None and kept.exists() else []
-    known = {Case(**answer["case"]): answer for answer in map(json.loads, lines) if "error" not in answer}
+    known = _kept(kept)
     missing = [case for case in chosen if case not in known]
     if missing:
         script = str(Path(__file__).with_name("compiled_truth.py"))
         command = [sys.executable, "-m", "tests.nullgpu.run", "--cc", "9.0", "--", "python", script]
-        text = "\n".join(json.dumps(asdict(case)) for case in missing)
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-        fresh = [line for line in done.stdout.splitlines() if line.startswith("{")]
-        if len(fresh) < len(missing):
-            print(done.stderr[-4000:], file=sys.stderr)
-        known.update((Case(**answer["case"]), answer) for answer in map(json.loads, fresh))
-        if kept is not None:
-            kept.write_text("".join(json.dumps(answer) + "\n" for answer in known.values()))
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write("\n".join(json.dumps(asdict(case)) for case in missing))
+            process.stdin.close()
+            for line in process.stdout:
+                if line.startswith("{"):
+                    answer = json.loads(line)
+                    known[Case(**answer["case"])] = answer
+                    _keep(kept, answer)
     return known
 
 
+def forecasts(chosen: list[Case], kept: Path | None) -> dict[Case, dict[str, Any]]:
+    """What memguard says of the same steps."""
+    known = _kept(kept)
+    warm_up()
+    warm_up_compiler()
+    for case in chosen:
+        if case not in known:
+            known[case] = forecast(case)
+            _keep(kept, {"case": asdict(case), **known[case]})
+    return known
+
+
+def _kept(path: Path | None) -> dict[Case, dict[str, Any]]:
+    lines = path.read_text().splitlines() if path is not None and path.exists() else []
+    return {Case(**answer["case"]): answer for answer in map(json.loads, lines) if "error" not in answer}
+
+
+def _keep(path: Path | None, answer: dict[str, Any]) -> None:
+    print(json.dumps(answer), file=sys.stderr, flush=True)
+    if path is not None:
+        with path.open("a") as file:
+            file.write(json.dumps(answer) + "\n")
+
+
 def forecast(case: Case) -> dict[str, Any]:
-    """What memguard says of the same step, and of it without torch.compile."""
+    """What memguard says of a step."""
     setting = Setting(
         steps=3,
         compute_capability=(9, 0),

@@ -28,7 +28,7 @@ class _Chain(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.linear(x)
-        return (y.sin() * y.cos()).tanh().exp().sigmoid()
+        return nn.functional.dropout((y.sin() * y.cos()).tanh().exp().sigmoid(), 0.1)
 
 
 def _forecast(wrap: Callable[[nn.Module], Any]) -> Forecast:
@@ -62,6 +62,7 @@ def test_a_backend_that_is_not_inductor_is_said_to_be_a_bound() -> None:
     assert any("upper bound" in note for note in found.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch, where it loads its compiler
 def test_what_was_compiled_before_the_forecast_is_compiled_in_it() -> None:
     """A module that the caller compiled gives the same figures as one that is compiled while the step is built."""

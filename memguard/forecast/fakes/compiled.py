@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from memguard.forecast.fakes.compiled_code import Code
 from memguard.forecast.fakes.without_dynamo import let_dynamo_in
@@ -190,6 +190,7 @@ def _prepare(tracer: Tracer) -> None:
     _let_device_be_fake()
     _let_engine_see_hosts()
     _compile_without_modes(tracer)
+    _fold_constants_on_hosts()
     Code(tracer).install()
     from torch._inductor import compile_fx
 
@@ -300,6 +301,29 @@ def _let_engine_see_hosts() -> None:
 
     for kind in (FunctionalTensorMode, FunctionalTensor, FakeTensorMode, ProxyTorchDispatchMode):
         setattr(kind, "__torch_dispatch__", answering(kind.__torch_dispatch__))  # noqa: B010
+
+
+class _OnHosts(TorchDispatchMode):
+    """What is made for a device is made on the host."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        return func(*args, **({**kwargs, "device": _CPU} if "device" in kwargs else kwargs))
+
+
+def _fold_constants_on_hosts() -> None:
+    """The compiler computes with single numbers whose value it knows, on the device where they would be."""
+    from torch._inductor import constant_folding
+
+    folder: Any = constant_folding.ConstantFolder
+    run = folder.run
+
+    @functools.wraps(run)
+    def run_on_hosts(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with _OnHosts():  # type: ignore[no-untyped-call]
+            return run(self, *args, **kwargs)
+
+    folder.run = run_on_hosts
 
 
 def _compile_without_modes(tracer: Tracer) -> None:

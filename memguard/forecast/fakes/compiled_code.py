@@ -80,6 +80,7 @@ class Code:
             "empty_strided_cpu_pinned": torch.empty_strided,
             "reinterpret_tensor": view,
             "copy_if_misaligned": _same,
+            "get_raw_stream": lambda *_: 0,
             "assert_size_stride": _nothing,
             "assert_alignment": _nothing,
             "extern_kernels": _Libraries(self._tracer, getattr(module, "extern_kernels", None)),
