@@ -105,7 +105,8 @@ def try_extra(environment: Environment, wheel: Path, extra: str) -> None:
     if extra in EXTRAS:
         environment.python("-W", "ignore", "-c", EXTRAS[extra])
     took = time.monotonic() - began
-    say(f"[{extra}]: installs, pip check is silent, import {1000 * seconds:.1f} ms, guards a training ({took:.0f} s)")
+    name = f"[{extra}]" if extra else "without an extra"
+    say(f"{name}: installs, pip check is silent, import {1000 * seconds:.1f} ms, guards a training ({took:.0f} s)")
 
 
 class Environment:
