@@ -71,7 +71,7 @@ class EvalGraph(Rule):
             yield self._derivative(fact, run, size)
             return
         if fact.training:
-            yield self._in_training(fact, run, f"{called} built {plural(fact.count, 'graph')}", size)
+            yield self._in_training(fact, run, f"{called} built at least {plural(fact.count, 'graph')}", size)
             return
         if fact.elsewhere:
             called += " on another thread,"
@@ -81,7 +81,7 @@ class EvalGraph(Rule):
             fact,
             run,
             Severity.WARNING,
-            f"{called} built {plural(fact.count, 'graph')} in eval mode that "
+            f"{called} built at least {plural(fact.count, 'graph')} in eval mode that "
             f"{'something keeps though no backward used them' if fact.kept else 'died without a backward'}{size}: "
             "gradients are enabled there, and every activation was saved for nothing.",
             advice,
@@ -174,14 +174,14 @@ class FrozenModelGraph(Rule):
                 name=called,
             )
             return
-        size = f" ({format_bytes(fact.bytes)} each)" if fact.bytes else ""
+        size = f" of {format_bytes(fact.bytes)}" if fact.bytes else ""
         yield from_fact(
             self,
             fact,
             run,
             Severity.WARNING,
-            f"{called}{f', called at {where},' if where else ''} built {plural(fact.count, 'graph')}{size} during "
-            "training that no backward ever used, while other models are trained: it serves as a frozen model.",
+            f"{called}{f', called at {where},' if where else ''} builds a graph{size} in training that no backward ever "
+            f"uses, seen in {plural(fact.count, 'forward')}, while other models are trained: it serves as a frozen model.",
             f"call it under `with torch.no_grad():`, and freeze it once: {freeze}.",
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,

@@ -81,8 +81,8 @@ def _of_tensor(watch: ProbeContext, place: Place, found: ObjectGrowth) -> Fact |
     first = max(watch.batch - found.since, 0)
     if found.nodes and watch.trains_nothing and watch.carried:
         return None  # what hangs on a state that was told as carried: it gets longer with it
+    carried = is_fed_back(place, user_frames()) or is_own_memory(place, watch.models, user_frames())
     if found.nodes:
-        carried = is_fed_back(place, user_frames()) or is_own_memory(place, watch.models, user_frames())
         if watch.stage.evaluates and (
             (watch.evaluated and (carried or (place.function or "").endswith(".forward")))
             or (place.file, place.function) in watch.rolled_out
@@ -100,8 +100,9 @@ def _of_tensor(watch: ProbeContext, place: Place, found: ObjectGrowth) -> Fact |
             carried=carried,
             deepened=True,
         )
-    if is_on_host(place):
-        return None
+    bounded = bool(bounds_of(place.file, place.line, place.holder, evaluates=watch.stage.evaluates))
+    if is_on_host(place) or (carried and bounded):
+        return None  # a state that grows for as long as one sequence: the keys and values of its attention
     return KeptOutputs(
         batch=watch.batch,
         stage=watch.stage,
@@ -110,7 +111,7 @@ def _of_tensor(watch: ProbeContext, place: Place, found: ObjectGrowth) -> Fact |
         first_batch=first,
         bytes=found.bytes,
         bytes_per_batch=found.bytes / found.batches,
-        bounded=bool(bounds_of(place.file, place.line, place.holder, evaluates=watch.stage.evaluates)),
+        bounded=bounded,
         what="tensors of {count} batches",
     )
 
