@@ -180,8 +180,9 @@ class FrozenModelGraph(Rule):
             fact,
             run,
             Severity.WARNING,
-            f"{called}{f', called at {where},' if where else ''} builds a graph{size} in training that no backward ever "
-            f"uses, seen in {plural(fact.count, 'forward')}, while other models are trained: it serves as a frozen model.",
+            f"{called}{f', called at {where},' if where else ''} builds a graph{size} in training that no backward "
+            f"uses, seen in {plural(fact.count, 'forward')}, while other models are trained: it serves as a frozen "
+            "model.",
             f"call it under `with torch.no_grad():`, and freeze it once: {freeze}.",
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,
