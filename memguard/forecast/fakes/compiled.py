@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from memguard.forecast.fakes.compiled_code import Code
 from memguard.forecast.fakes.without_dynamo import let_dynamo_in
+from memguard.forecast.kernels.scratch_convolution import convolution_layout
 
 if TYPE_CHECKING:
     from memguard.forecast.tracer import Tracer
@@ -191,6 +192,7 @@ def _prepare(tracer: Tracer) -> None:
     _let_engine_see_hosts()
     _compile_without_modes(tracer)
     _fold_constants_on_hosts()
+    _lay_convolutions_out()
     Code(tracer).install()
     from torch._inductor import compile_fx
 
@@ -268,6 +270,15 @@ def _let_device_be_fake() -> None:
             setattr(CudaInterface, name, staticmethod(getattr(torch.cuda, name)))
     setattr(scheduler, "has_triton", lambda *_: True)  # noqa: B010 - it asks whether kernels can be compiled
     setattr(triton, "triton_hash_with_backend", lambda: "")  # noqa: B010 - of the compiler that is not asked
+
+
+def _lay_convolutions_out() -> None:
+    """Which layout a convolution's output has, the compiler asks PyTorch: in a build without cuDNN it would not know."""
+
+    def layout(tensor: torch.Tensor, weight: torch.Tensor, _: Any) -> torch.memory_format:
+        return convolution_layout(tensor, weight)
+
+    setattr(torch._C, "_conv_determine_backend_memory_format", layout)  # noqa: B010 - mypy takes it for a method
 
 
 def _let_engine_see_hosts() -> None:

@@ -34,7 +34,8 @@ def hasten_fake_tensors() -> None:
         for arg in args:
             kind = type(arg)
             if kind is FakeTensor:
-                if arg.fake_mode is mode and arg.constant is None and arg.layout is _STRIDED:
+                plain = arg.layout is _STRIDED and not arg._has_symbolic_sizes_strides
+                if plain and arg.fake_mode is mode and arg.constant is None:
                     result.append(_tensor(arg))
                 else:
                     as_before(mode, result, (arg,), state, hashed)
