@@ -273,7 +273,7 @@ def _let_device_be_fake() -> None:
 
 
 def _lay_convolutions_out() -> None:
-    """Which layout a convolution's output has, the compiler asks PyTorch: in a build without cuDNN it would not know."""
+    """The layout of a convolution's output, for which the compiler asks PyTorch: without cuDNN it does not know."""
 
     def layout(tensor: torch.Tensor, weight: torch.Tensor, _: Any) -> torch.memory_format:
         return convolution_layout(tensor, weight)
