@@ -30,6 +30,16 @@ def _what_was_is_set_aside() -> None:
     gc.freeze()
 
 
+@pytest.fixture
+def without_other_tests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves the modules of other tests, hundreds and large ones, out of what memguard takes for the program."""
+    used = (getattr(value, "__module__", None) for value in vars(request.module).values())
+    kept = {request.module.__name__, *used}
+    for name in list(sys.modules):
+        if name.startswith("tests.") and name not in kept:
+            monkeypatch.delitem(sys.modules, name)
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fails a test that leaves a global hook, a patched method, a gc callback, a thread or an open guard."""

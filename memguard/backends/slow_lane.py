@@ -33,6 +33,11 @@ def is_tight(stats: SlowStats) -> bool:
     return host or (free is not None and total is not None and total - free > _TIGHT * total)
 
 
+def _never(stats: SlowStats) -> bool:
+    """Of a reader that failed: nothing presses any more."""
+    return False
+
+
 @final
 class SlowLane:
     """Calls a reader about once a second, in a daemon thread, and holds its newest answer.
@@ -107,7 +112,7 @@ class SlowLane:
                     )
                 if not self._errands:
                     return
-                self._read, presses = self.newest, False
+                self._read, self._presses, presses = self.newest, _never, False
             took = self._clock() - began
             pause = max(self._period, took / _SHARE)
             first = began if first is None else first

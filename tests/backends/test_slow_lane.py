@@ -217,3 +217,21 @@ def test_errands_run_after_each_reading_and_do_not_make_readings_rarer():
     gate.await_wait()
     assert done == ["sent", "sent"] and lane.newest().open_files == 1 and gate.asked == [1.0, 1.0]
     gate.end(lane)
+
+
+def test_what_cannot_say_whether_something_presses_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The errands go on, and nothing of it is asked again."""
+    gate, done = Gate(), []
+
+    def presses(stats: SlowStats) -> bool:
+        raise RuntimeError("planted")
+
+    lane = SlowLane(SlowStats, wait=gate, errands=[lambda: done.append("sent")], presses=presses)
+    lane.start()
+    for turn in range(3):
+        gate.await_wait()
+        assert len(done) == turn + 1
+        gate.open()
+    gate.await_wait()
+    gate.end(lane)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
