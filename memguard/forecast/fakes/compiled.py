@@ -1,8 +1,8 @@
 """torch.compile on fake tensors: PyTorch's own compiler up to the code it writes, which then runs without its kernels.
 
 Dynamo finds the graphs, AOTAutograd divides them into forward and backward, Inductor fuses and plans buffers. What
-Inductor writes is Python that allocates, calls kernels and lets go: it is run here as it is, on fake tensors, where a
-fused kernel does nothing. No kernel is compiled, and no Triton is needed. Changes the process for good.
+Inductor writes is Python that allocates, calls kernels and frees. It runs here unchanged on fake tensors: there a fused
+kernel does nothing, no kernel is compiled, and Triton is not needed. The process stays changed.
 Checked with torch 2.13.0 and 2.15.0.
 """
 
@@ -107,7 +107,7 @@ class _Compiler:
     """Loads the compiler when the first call asks for it, and prepares it for fakes.
 
     Args:
-        tracer: Told of what the compiled code allocates.
+        tracer: Records what the compiled code allocates.
     """
 
     def __init__(self, tracer: Tracer) -> None:
@@ -282,7 +282,7 @@ def _lay_convolutions_out() -> None:
 
 
 def _let_engine_see_hosts() -> None:
-    """Autograd's engine asks the tensors of a graph for their device too, and is told "cpu" as of others."""
+    """Autograd's engine also asks the tensors of a compiled graph for their device, and must get "cpu"."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
     from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode

@@ -34,7 +34,7 @@ class Code:
     """How modules that Inductor writes are run.
 
     Args:
-        tracer: Told of the products that they ask of cuBLAS; what they allocate it sees by itself.
+        tracer: Records the workspaces of cuBLAS products; it sees other allocations by itself.
     """
 
     def __init__(self, tracer: Tracer) -> None:
