@@ -176,6 +176,8 @@ class GraphsProbe(Probe):
 
     def _look(self, cause: LeakGroup, old: list[ForwardGraph], training: bool) -> None:
         """Of graphs that count to one cause; whether a later one is carried does not depend on the first."""
+        if _are_one_step(old):
+            return
         is_first = self._causes[training].first in (None, cause)
         carried = self._carried if is_first else cause.carried
         self._keepers.diagnose(old, {mark.batch for mark in old}, training, carried=carried)
@@ -233,7 +235,7 @@ class GraphsProbe(Probe):
             return
         live, steps = list(watch.ledger.live.values()), watch.optimizer_steps
         found = find_regular(live, used=used, batch=watch.batch, steps=steps, unseen=self._unseen)
-        if found is not None and len(found.batches) >= needed:
+        if found is not None and len(found.batches) >= needed and not _are_one_step(found.marks):
             length = len(found.marks) if found.unseen else 0
             asks = carried_needed if self._carried else functools.partial(graphs_needed, length=length)
             more = self._keepers.diagnose(found.marks, found.batches, True, carried=self._carried, asks=asks)
@@ -284,6 +286,11 @@ class GraphsProbe(Probe):
             batches = {mark.batch for mark in marks}
             self._keepers.diagnose(marks, batches, False, carried=True, asks=recursion_needed)
             self._recursion_from *= AGAIN
+
+
+def _are_one_step(marks: list[ForwardGraph]) -> bool:
+    """Whether they are a roll-out or micro-batches of one step: a variable with its loss keeps them until the next."""
+    return len({mark.spent for mark in marks if mark.used}) == 1 and all(mark.used for mark in marks)
 
 
 def _reaches(output: object, old: list[ForwardGraph]) -> bool:

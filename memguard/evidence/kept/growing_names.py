@@ -103,7 +103,7 @@ class GrowingNamesProbe(Probe):
             if self._has_reported():
                 self._again = 0
                 self.hear("on_batch_end")
-        if self._again is not None and self.watch.batches >= self._again:
+        if self._again is not None and self.watch.batches >= self._again and records[-1].stage is Stage.TRAIN:
             self.watch.look_closely(1, surely=True)
         for record in records:
             if record.stage is not Stage.TRAIN or record.allocated_end_bytes is None:
@@ -340,8 +340,11 @@ def _measured(fact: Any, one: Kept, owned: Container[int], batch: int) -> Fact |
         owned: Storages of models and optimizers, which live anyway; models that are kept are such.
         batch: The newest.
     """
-    of_models = isinstance(fact, ModelCopies) or (isinstance(fact, KeptOutputs) and fact.weights)
-    nbytes, before = one.bytes(() if of_models else owned), _bytes_of(fact)
+    if isinstance(fact, ModelCopies):
+        owned = one.gradients  # copies are counted by their weights
+    elif isinstance(fact, KeptOutputs) and fact.weights:
+        owned = ()
+    nbytes, before = one.bytes(owned), _bytes_of(fact)
     if not isinstance(fact, MEASURED):
         return None
     field = "pinned_bytes" if isinstance(fact, ViewsPinStorage) else "bytes"

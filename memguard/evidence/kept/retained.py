@@ -50,6 +50,8 @@ class Kept:
     """Whether all graphs below it were gone through: they may have too many nodes."""
     weights: set[int] = field(default_factory=set)
     """Those of them that are parameters, or their gradients."""
+    gradients: set[int] = field(default_factory=set)
+    """Those of them that are gradients."""
 
     def bytes(self, without: Container[int] = ()) -> int:
         """Bytes of the storages, without some."""
@@ -63,8 +65,9 @@ def kept_by_name(snapshot: HeapSnapshot) -> dict[Name, Kept]:
     numbers: dict[Name, set[int]] = {}
     for link, tensors in _tensors_by_link(snapshot):
         weights = [tensor for tensor in tensors if issubclass(type(tensor), nn.Parameter)]
+        gradients = storages_of(_gradients(tensors))
         of_weights = storages_of([*weights, *_gradients(weights)])
-        storages = storages_of([*tensors, *_gradients(tensors)])
+        storages = storages_of(tensors) | gradients
         ends = {graph_of(tensor) for tensor in tensors} - {None}
         below = {number for end in ends if (number := graphs.number_of(end)) is not None}
         for step in link.trail():
@@ -73,6 +76,7 @@ def kept_by_name(snapshot: HeapSnapshot) -> dict[Name, Kept]:
             name, kept = _kept(step, found)
             kept.storages.update(storages)
             kept.weights.update(of_weights)
+            kept.gradients.update(gradients)
             if ends:
                 numbers.setdefault(name, set()).update(below)
                 kept.is_whole = kept.is_whole and not graphs.is_spent

@@ -700,3 +700,21 @@ def test_a_graph_that_outlived_many_batches_brings_the_next_looks(monkeypatch: p
             kept.append(loss)
     (fact,) = loop.of(RetainedGraphs)
     assert fact.batch < 150 and fact.place.holder == "kept"
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_one_steps_roll_out_in_a_variable_is_no_leak_and_those_of_several_steps_are(rounds: int) -> None:
+    """The last loss of a plan keeps all its forwards until the next plan: they are one step's."""
+    model, optimizer, x = make()
+    plans, cost = list[torch.Tensor](), torch.zeros(())
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        batches = loop.batches(rounds * 20)
+        for number, _ in enumerate(batches):
+            if number % 20 < 10:
+                cost = model(x).square().mean() + (cost if number % 20 else 0.0)
+                if number % 20 == 9:
+                    step(optimizer, cost)
+                    plans.append(cost)
+            else:
+                step(optimizer, model(x).square().mean())
+    assert bool(loop.of(RetainedGraphs)) == (rounds > 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import weakref
 from collections.abc import Callable, Iterator
@@ -15,8 +16,9 @@ from torch import nn
 import memguard
 from memguard.evidence.kept.growing_names import GrowingNamesProbe
 from memguard.evidence.kept.retained import Kept, kept_by_name
+from memguard.evidence.kept.scans import ScansProbe
 from memguard.heap.snapshot import HeapSnapshot
-from memguard.records.facts import KeptOutputs
+from memguard.records.facts import KeptOutputs, ModelCopies
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Stage
 from tests.evidence.loop import Loop
@@ -182,3 +184,19 @@ def test_what_an_optimizer_holds_is_known_as_such() -> None:
     one, other = (torch.optim.SGD([nn.Parameter(torch.zeros(8))]) for _ in range(2))
     kept = below(holder=Holder(optimizer=one, runs=[other]))
     assert kept["Holder.optimizer"].is_optimized and not kept["Holder.runs"].is_optimized
+
+
+def test_a_model_beside_its_copy_is_one_whatever_gradients_it_has() -> None:
+    """Copies are counted by their weights: a first count leaves gradients out, and so does each later one."""
+    model = network()
+    beside = copy.deepcopy(model)
+    beside(torch.rand(8, WIDTH)).square().mean().backward()
+    with Loop(model, kinds=[ScansProbe, GrowingNamesProbe]) as loop:
+        for _ in loop.batches(40):
+            model(torch.rand(8, WIDTH)).square().mean().backward()
+            loop.record = BatchRecord(batch=loop.batch, stage=Stage.TRAIN, time=0, seconds=0)
+        loop.probes.run_end()
+        loop.facts += loop.probes.take()
+    told = loop.of(ModelCopies)
+    assert told and {(fact.copies, fact.place.holder) for fact in told} == {(1, "beside")}
+    assert {fact.bytes for fact in told} == {sum(one.untyped_storage().nbytes() for one in beside.parameters())}
