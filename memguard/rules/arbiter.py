@@ -40,7 +40,12 @@ SUPERSEDES: Final[Mapping[str, Mapping[str, Relation]]] = {
         "MG303": Relation.LINE,
         "MG501": Relation.LINE,
     },
-    "MG106": {"MG301": Relation.LINE, "MG303": Relation.LINE, "MG501": Relation.LINE},
+    "MG106": {
+        "MG103": Relation.HOLDER,
+        "MG301": Relation.LINE,
+        "MG303": Relation.LINE,
+        "MG501": Relation.LINE,
+    },
     "MG201": {"MG001": Relation.HOLDER},
     "MG301": {"MG303": Relation.LINE},
     "MG308": {"MG301": Relation.HOLDER, "MG501": Relation.HOLDER},

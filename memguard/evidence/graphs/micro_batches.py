@@ -42,8 +42,9 @@ class MicroBatchesProbe(Probe):
     whose backward comes after the later forwards (a pipeline's schedule, a contrastive loss). Many are reported before
     the step, which a device that fills with them never reaches: their backward freed what a second one would need.
 
-    Graphs between them through which none ran, as of a second forward for a metric, may still get one: they are
-    reported as the next step begins, if they died unused before it.
+    Graphs between them through which none ran, as of a second forward for a metric, may still get one, and so may
+    those that a backward kept (``retain_graph=True``): they are reported as the next step begins, if they died before
+    it and none came.
     """
 
     name: ClassVar[str] = "micro-batches"
@@ -63,8 +64,8 @@ class MicroBatchesProbe(Probe):
         """Where they were collected in this step: the function may have returned by the time the optimizer steps."""
         self._unused: dict[int, tuple[ForwardGraph, int]] = {}
         """Marks of this step that had no backward at a later forward, and how many had one when each was first seen."""
-        self._suspects: tuple[list[ForwardGraph], MicroBatchGraphs] | None = None
-        """Such marks of the step before, and what is reported if none of them gets a backward."""
+        self._suspects: tuple[dict[ForwardGraph, int], MicroBatchGraphs] | None = None
+        """Marks of the step before that may get a backward, with those they had; and what is reported if none comes."""
         self._doubts_left = MOST_DOUBTS
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -87,7 +88,7 @@ class MicroBatchesProbe(Probe):
                 self._expect_step()
             return
         self._expect_step()
-        if not self._has_searched and len(marks := self._waiting()) >= self._needed:
+        if not self._has_searched and len(marks := self._waiting(or_retained=True)) >= self._needed:
             self._has_searched = True
             holders = self._find(marks)[0]
             self._filled = next((holder.place for holder in holders if holder.grows and holder.place.holder), None)
@@ -103,10 +104,13 @@ class MicroBatchesProbe(Probe):
         if len(self._spent) >= self._needed and len(marks := self._waiting()) >= self._needed:
             self._needed = MORE * len(marks)
             self._conclude(marks, at_step=True)
-        elif self._doubts_left and len(marks := self._unseen_by_backwards()) >= FEWEST:
-            self._doubts_left -= 1
-            if (fact := self._describe(marks, at_step=True, unused=True)) is not None:
-                self._suspects = marks, fact
+        elif self._doubts_left:
+            unused = self._unseen_by_backwards()
+            marks = max(unused, self._waiting(or_retained=True), key=len)
+            if len(marks) >= FEWEST:
+                self._doubts_left -= 1
+                if (fact := self._describe(marks, at_step=True, unused=marks is unused)) is not None:
+                    self._suspects = {mark: mark.uses for mark in marks}, fact
         self._forget_step()
         self.unsubscribe(_STEP)
 
@@ -129,7 +133,7 @@ class MicroBatchesProbe(Probe):
     def _conclude_suspects(self) -> None:
         """Reports those of the step before, if they waited for nothing."""
         suspects, self._suspects = self._suspects, None
-        if suspects is None or any(mark.used for mark in suspects[0]):
+        if suspects is None or any(mark.uses != uses for mark, uses in suspects[0].items()):
             return
         if sum(mark.alive for mark in suspects[0]) < FEWEST:  # else they are kept longer: another rule's business
             self._doubts_left = 0
@@ -151,12 +155,12 @@ class MicroBatchesProbe(Probe):
         self._unused.clear()
         self._suspects = None
 
-    def _waiting(self) -> list[ForwardGraph]:
-        """Those of one model that are alive, and that no further backward ran through."""
+    def _waiting(self, *, or_retained: bool = False) -> list[ForwardGraph]:
+        """Those of one model that are alive, and that no further backward ran through, nor can if none retained them."""
         steps = self.watch.optimizer_steps
         by_module: dict[int, list[ForwardGraph]] = {}
         for mark, uses in self._spent.values():
-            is_spent = mark.uses == uses and mark.created is None and mark.kept is None
+            is_spent = mark.uses == uses and mark.created is None and (or_retained or mark.kept is None)
             if mark.alive and mark.steps == steps and is_spent:
                 by_module.setdefault(mark.module, []).append(mark)
         return max(by_module.values(), key=len, default=[])

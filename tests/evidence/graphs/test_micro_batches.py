@@ -144,6 +144,26 @@ def a_second_forward_that_another_optimizer_needs(training: Training) -> None:
     training.step()
 
 
+def keeps_losses_with_retained_graphs(training: Training) -> None:
+    kept = []
+    for _ in range(MICRO_BATCHES):
+        loss, _ = training.entropy()
+        loss.backward(retain_graph=True)
+        kept.append(loss)
+    training.step()
+
+
+def retained_graphs_that_another_optimizer_needs(training: Training) -> None:
+    waiting = []
+    for _ in range(MICRO_BATCHES):
+        loss, entropy = training.entropy()
+        loss.backward(retain_graph=True)
+        waiting.append(entropy)
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1).step()
+    torch.stack(waiting).mean().backward()
+    training.step()
+
+
 def a_step_for_each(training: Training) -> None:
     for _ in range(MICRO_BATCHES):
         loss, _entropy = training.entropy()
@@ -181,6 +201,7 @@ def test_kept_graphs_are_reported_in_the_first_step(findings: Callable[..., list
     [
         *(keeps_numbers, keeps_losses, one_backward_for_all, a_second_backward_for_each, a_step_for_each),
         *(sends_detached_outputs_on, a_second_forward_that_another_optimizer_needs),
+        retained_graphs_that_another_optimizer_needs,
     ],
 )
 def test_what_is_needed_or_small_is_not_reported(findings: Callable[..., list[Finding]], update: Update) -> None:
@@ -196,6 +217,17 @@ def test_graphs_that_no_backward_ever_reaches_are_reported_in_the_second_step(
     assert found.holder == "kept"
     assert "no backward ever runs through them" in found.message
     assert "torch.no_grad()" in (found.advice or "")
+
+
+def test_retained_graphs_that_no_further_backward_reaches_are_reported_in_the_second_step(
+    findings: Callable[..., list[Finding]],
+) -> None:
+    """With all that they hold, as one finding: the remark on the one graph beside the next is a part of it."""
+    (found,) = findings(keeps_losses_with_retained_graphs)
+    assert found.holder == "kept" and found.bytes is not None
+    assert found.bytes >= 128 * 1000 * 4 * (MICRO_BATCHES - 1)
+    assert "their backward has run" in found.message
+    assert findings(keeps_losses_with_retained_graphs, code="MG103") == []
 
 
 def test_kept_graphs_are_reported_before_a_step_that_never_comes(findings: Callable[..., list[Finding]]) -> None:
