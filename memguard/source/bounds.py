@@ -29,6 +29,7 @@ from memguard.source.resets import (
     is_counted,
     is_measured,
     measured,
+    removals_by_alias,
     removes,
     runs_once,
     trains,
@@ -91,7 +92,7 @@ def bounds_of(file: str | None, line: int | None, holder: str | None, *, evaluat
         found |= Bound.REBUILT
     if any(begins_anew(node, name) for loop in loops[:-1] for node in loop.body):
         found |= Bound.REBUILT
-    if any(removes(node, name, attribute) for node in nodes):
+    if any(removes(node, name, attribute) for node in nodes) or removals_by_alias(model, name):
         found |= Bound.REMOVED
     if is_counted(model, line) or any(is_measured(node, name) for node in model.all_of(ast.Compare)):
         found |= Bound.MEASURED
@@ -125,7 +126,9 @@ def has_limit(file: str | None, holder: str | None) -> bool:
         holder: Its name, like ``best`` or ``Trainer.best``.
     """
     model, (name, attribute) = SourceModel.of(file), symbol_of(holder)
-    return model is not None and bool(holder) and any(removes(node, name, attribute) for node in model.nodes)
+    if model is None or not holder:
+        return False
+    return any(removes(node, name, attribute) for node in model.nodes) or bool(removals_by_alias(model, name))
 
 
 def is_made_anew(file: str | None, line: int | None, holder: str | None) -> bool:

@@ -21,6 +21,7 @@ from memguard.source.expressions import (
     last_part,
     method_base,
     names_in,
+    parts_of_loop,
     spans,
     symbol_of,
     targets_of,
@@ -65,6 +66,7 @@ def reset_of(
     nodes = model.nodes if attribute else list(ast.walk(home))
     names = {name, *_filled_on(function, line)}
     cuts = {one: cuts_of(model, one) for one in names}
+    through = {one: removals_by_alias(model, one) for one in names}
     apart = set() if by_length else {id(part) for one in names for part in _length_limits(nodes, one)}
     stored = {id(node) for node in nodes if carries and _stores_uncut(node, name, line, model)}
     nodes = [node for node in nodes if id(node) not in apart and id(node) not in stored]
@@ -73,13 +75,15 @@ def reset_of(
             own, here = attribute and one == name, id(node) in inner
             if is_measured(node, one) or is_comprehension(node, one, line):
                 return Reset.HERE
-            if removes(node, one, own) and (here or called_name(node) not in CLEARS):
+            taken = removes(node, one, own) or id(node) in through[one]
+            if taken and (here or called_name(node) not in CLEARS):
                 return Reset.HERE
             if here and (id(node) in cuts[one] or _sets_otherwise(node, one, line, own)):
                 return Reset.HERE
     if asks_first(function, line) or is_counted(model, line) or _has_few_keys(function, name, line, loops):
         return Reset.HERE
-    if any(removes(node, name, attribute) or id(node) in cuts[name] for node in nodes):
+    elsewhere = cuts[name] | through[name]
+    if any(removes(node, name, attribute) or id(node) in elsewhere for node in nodes):
         return Reset.ELSEWHERE
     if attribute and any(begins_attribute(node, name, apart=stored) for node in nodes):
         return Reset.ELSEWHERE
@@ -218,6 +222,46 @@ def removes(node: ast.AST, name: str, attribute: bool) -> bool:
     if not isinstance(node, (ast.Assign, ast.AnnAssign)) or not assigns(node, name):
         return False
     return any(last_part(one) == name and _limits(value, name, attribute) for one, value in assigned_pairs(node))
+
+
+def removals_by_alias(model: SourceModel, name: str) -> set[int]:
+    """The ids of calls that empty what a name holds, or its elements, by a variable.
+
+    ``for values in self.outputs.values(): values.clear()``. One that pops a field of a record leaves the record.
+
+    Args:
+        model: The file.
+        name: The last part of the name.
+    """
+    found: set[int] = set()
+    for call in model.all_of(ast.Call):
+        base = method_base(call)
+        if called_name(call) not in REMOVES or not isinstance(base, ast.Name) or base.id == name:
+            continue
+        if call.args and isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, str):
+            continue
+        if any(_holds_elements(value, name) for value in _values_of(model.function_at(call.lineno), base.id)):
+            found.add(id(call))
+    return found
+
+
+def _values_of(function: ast.AST, variable: str) -> Iterator[ast.expr]:
+    """What a function gives a variable: in an assignment, or as what a loop runs over, a copy of it perhaps."""
+    for node in ast.walk(function):
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+            over = node.iter
+            if isinstance(over, ast.Call) and called_name(over) in ("list", "tuple") and over.args:
+                over = over.args[0]
+            pairs = list(parts_of_loop(node.target, over))
+        else:
+            pairs = assigned_pairs(node)
+        yield from (value for target, value in pairs if isinstance(target, ast.Name) and target.id == variable)
+
+
+def _holds_elements(value: ast.expr, name: str) -> bool:
+    """Whether a value is what a name holds, or an element of it."""
+    base = method_base(value) if called_name(value) in ("get", "setdefault") else None
+    return last_part(value if base is None else base) == name
 
 
 def _limits(value: ast.expr, name: str, attribute: bool) -> bool:

@@ -27,6 +27,16 @@ LOOPS = {
     "for step in data:\n    log += x\n    shown.append(log.detach())": Reset.NEVER,
     "def put(store, x):\n    store.append(x)\n    if len(store) > 4:\n        store.pop(0)": Reset.HERE,
 }
+EPOCHS = "for epoch in runs:\n    for step in data:\n        log['x'].append(x)\n    "
+ALIASES = {
+    "for part in log.values():\n        part.clear()": Reset.ELSEWHERE,
+    "for key, part in list(log.items()):\n        part.clear()": Reset.ELSEWHERE,
+    "part = log['x']\n    part.clear()": Reset.ELSEWHERE,
+    "part = list(log['x'])\n    part.clear()": Reset.NEVER,
+    "for part in log['x']:\n        part.pop('image', None)": Reset.NEVER,
+}
+"""What empties the container, or its elements, by a variable; and what empties a copy, or takes a field of a record."""
+LOOPS |= {f"{EPOCHS}{text}": where for text, where in ALIASES.items()}
 
 
 @pytest.mark.parametrize("text", LOOPS)

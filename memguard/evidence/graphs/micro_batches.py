@@ -156,7 +156,7 @@ class MicroBatchesProbe(Probe):
         self._suspects = None
 
     def _waiting(self, *, or_retained: bool = False) -> list[ForwardGraph]:
-        """Those of one model that are alive, and that no further backward ran through, nor can if none retained them."""
+        """Those of one model that are alive, and that no further backward ran through."""
         steps = self.watch.optimizer_steps
         by_module: dict[int, list[ForwardGraph]] = {}
         for mark, uses in self._spent.values():

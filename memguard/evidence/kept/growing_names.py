@@ -27,6 +27,7 @@ from memguard.records.facts import (
     RetainedGraphs,
     ViewsPinStorage,
 )
+from memguard.records.facts.storages import OF_BATCHES
 from memguard.records.stats import BatchRecord, Stage
 from memguard.records.step_floor import StepFloor
 from memguard.source.bounds import Bound, bounds_of, is_cache
@@ -257,7 +258,7 @@ class GrowingNamesProbe(Probe):
             bytes=nbytes,
             bytes_per_batch=grown / batches,
             bounded=bool(bounds),
-            what="{count} elements" if length else "tensors of {count} batches",
+            what="{count} elements" if length else OF_BATCHES,
             cached=not weights and _is_cache(one, place),
             weights=weights,
             capacity=capacity,
@@ -357,8 +358,10 @@ def _measured(fact: Any, one: Kept, owned: Container[int], batch: int) -> Fact |
     if isinstance(fact, RetainedGraphs):
         changes["measured"] = True
     elif isinstance(fact, KeptOutputs):
-        count = one.length or len(one.objects)
-        changes["tensors"] = count if count >= fact.tensors else round(times * fact.tensors)
+        count, scaled = one.length or len(one.objects), round(times * fact.tensors)
+        if fact.what == OF_BATCHES:  # of each there may be several elements
+            count = min(count, round(nbytes / fact.bytes_per_batch)) if fact.bytes_per_batch else scaled
+        changes["tensors"] = count if count >= fact.tensors else scaled
     elif isinstance(fact, KeptResults):
         changes["results"] = max(one.length, fact.results)
     elif isinstance(fact, ModelCopies):

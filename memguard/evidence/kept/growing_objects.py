@@ -12,6 +12,7 @@ from memguard.heap.frames import user_frames
 from memguard.heap.history import ObjectGrowth
 from memguard.heap.host_sizes import size_of
 from memguard.records.facts import Fact, KeptOnHost, KeptOutputs, Place, RetainedGraphs
+from memguard.records.facts.storages import OF_BATCHES
 from memguard.source.bounds import bounds_of, is_made_anew
 from memguard.source.fate import Fate, fate_of
 from memguard.source.origins import is_on_host
@@ -112,7 +113,7 @@ def _of_tensor(watch: ProbeContext, place: Place, found: ObjectGrowth) -> Fact |
         bytes=found.bytes,
         bytes_per_batch=found.bytes / found.batches,
         bounded=bounded,
-        what="tensors of {count} batches",
+        what=OF_BATCHES,
     )
 
 

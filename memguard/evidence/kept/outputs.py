@@ -23,6 +23,7 @@ from memguard.heap.frames import user_frames
 from memguard.heap.roots import roots_of
 from memguard.heap.snapshot import HeapSnapshot
 from memguard.records.facts import Fact, KeptOutputs, ViewsPinStorage
+from memguard.records.facts.storages import OF_BATCHES
 from memguard.records.stats import Stage
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
@@ -235,7 +236,7 @@ class OutputsProbe(Probe):
             bytes_per_batch=rate,
             bounded=bounded,
             cached=is_cache(place.file, place.line, place.holder),
-            what="tensors of {count} batches",
+            what=OF_BATCHES,
             remedy=_PREDICTIONS if (place.holder or "").endswith("._trainer") else None,
         )
         watch.kept.append(fact)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from memguard.records.facts.fact import Fact
+
+OF_BATCHES: Final = "tensors of {count} batches"
+"""In `KeptOutputs.what`: it counts batches, of each of which there may be several elements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
