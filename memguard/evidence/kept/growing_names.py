@@ -55,6 +55,7 @@ WEIGHTS_SHARE: Final = 0.25
 """Of what a name keeps, from which on it keeps models: Adam's state is as large as weights and gradients together."""
 LONGER: Final = 3
 """Or elements by which a container is longer than at the first look."""
+_OF_STATES: Final = "{count} elements with optimizer states"
 MEASURED: Final = (ExceptionHolds, KeptOutputs, KeptResults, ModelCopies, RetainedGraphs, ViewsPinStorage)
 """Facts whose bytes are those that lie below their holder's name."""
 MOST_NAMES: Final = 3
@@ -236,7 +237,8 @@ class GrowingNamesProbe(Probe):
                 found[name] = min(grown, fresh)
         most = max(found.values(), default=0)
         near = [name for name, grown in found.items() if grown >= NEARLY * most]
-        containers = [name for name in near if last.sizes[name][1] > first.sizes.get(name, (0, 0))[1]]
+        longer_ones = [name for name in near if last.sizes[name][1] > first.sizes.get(name, (0, 0))[1]]
+        containers = [name for name in longer_ones if not kept[name].is_optimized]  # a list of optimizers, say
         whole = containers or [name for name in near if not kept[name].is_part]
         innermost = max(whole, key=lambda name: kept[name].depth, default=None)
         return None if innermost is None or kept[innermost].is_optimized else innermost
@@ -245,6 +247,7 @@ class GrowingNamesProbe(Probe):
         watch, length = self.watch, one.length
         nbytes = one.bytes()
         weights = _is_models(one)
+        of_states = bool(length) and not weights and nbytes - one.bytes(one.states) >= EXPLAINED * nbytes
         capacity = _answers(one) or capacity_of(one.link, place.file, place.holder)
         bounds = bounds_of(place.file, place.line, place.holder) & ~(Bound.KEYED | Bound.ENDS_LAST)
         if outgrew(length, capacity):
@@ -258,7 +261,8 @@ class GrowingNamesProbe(Probe):
             bytes=nbytes,
             bytes_per_batch=grown / batches,
             bounded=bool(bounds),
-            what="{count} elements" if length else OF_BATCHES,
+            what=_OF_STATES if of_states else "{count} elements" if length else OF_BATCHES,
+            remedy="keep the numbers that are needed of each, and let its optimizer go." if of_states else None,
             cached=not weights and _is_cache(one, place),
             weights=weights,
             capacity=capacity,
@@ -343,8 +347,8 @@ def _measured(fact: Any, one: Kept, owned: Container[int], batch: int) -> Fact |
     """
     if isinstance(fact, ModelCopies):
         owned = one.gradients  # copies are counted by their weights
-    elif isinstance(fact, KeptOutputs) and fact.weights:
-        owned = ()
+    elif isinstance(fact, KeptOutputs) and (fact.weights or fact.measured):
+        owned = ()  # as it was first measured
     nbytes, before = one.bytes(owned), _bytes_of(fact)
     if not isinstance(fact, MEASURED):
         return None

@@ -12,6 +12,7 @@ from torch import nn
 
 from memguard.autograd.graph import graph_of, leaf_storages, saved_tensors
 from memguard.evidence.naming.names import NAMES, innermost, place_of
+from memguard.evidence.owners import state_of
 from memguard.heap.attributes import attributes_of
 from memguard.heap.children import LRU_CACHE, Scope
 from memguard.heap.containers import FULL, container_of, elements_of, length_of, unwrapped
@@ -49,7 +50,9 @@ class Kept:
     is_whole: bool = True
     """Whether all graphs below it were gone through: they may have too many nodes."""
     weights: set[int] = field(default_factory=set)
-    """Those of them that are parameters, or their gradients."""
+    """Those of them that are parameters, or their gradients; not what an optimizer alone leads to."""
+    states: set[int] = field(default_factory=set)
+    """What an optimizer leads to."""
     gradients: set[int] = field(default_factory=set)
     """Those of them that are gradients."""
 
@@ -64,18 +67,21 @@ def kept_by_name(snapshot: HeapSnapshot) -> dict[Name, Kept]:
     found: dict[Name, Kept] = {}
     numbers: dict[Name, set[int]] = {}
     for link, tensors in _tensors_by_link(snapshot):
-        weights = [tensor for tensor in tensors if issubclass(type(tensor), nn.Parameter)]
+        trail = link.trail()
+        is_state = any(issubclass(type(step.value), torch.optim.Optimizer) for step in trail)
+        weights = [] if is_state else [tensor for tensor in tensors if issubclass(type(tensor), nn.Parameter)]
         gradients = storages_of(_gradients(tensors))
         of_weights = storages_of([*weights, *_gradients(weights)])
         storages = storages_of(tensors) | gradients
         ends = {graph_of(tensor) for tensor in tensors} - {None}
         below = {number for end in ends if (number := graphs.number_of(end)) is not None}
-        for step in link.trail():
+        for step in trail:
             if step.via not in NAMES or type(step.value) is Scope:
                 continue
             name, kept = _kept(step, found)
             kept.storages.update(storages)
             kept.weights.update(of_weights)
+            kept.states.update(storages if is_state else ())
             kept.gradients.update(gradients)
             if ends:
                 numbers.setdefault(name, set()).update(below)
@@ -110,6 +116,8 @@ def _tensors_by_link(snapshot: HeapSnapshot) -> Iterable[tuple[Link, list[torch.
             values = list(dict.values(parameters)) if issubclass(type(parameters), dict) else []  # type: ignore[arg-type]
             tensors = [value for value in values if issubclass(type(value), torch.Tensor)]
             found.setdefault(id(link), (link, []))[1].extend(tensors)
+        elif issubclass(type(link.value), torch.optim.Optimizer):  # in a record of a trial, its states lie too deep
+            found.setdefault(id(link), (link, []))[1].extend(state_of(link.value))
     return found.values()
 
 

@@ -200,3 +200,32 @@ def test_a_model_beside_its_copy_is_one_whatever_gradients_it_has() -> None:
     told = loop.of(ModelCopies)
     assert told and {(fact.copies, fact.place.holder) for fact in told} == {(1, "beside")}
     assert {fact.bytes for fact in told} == {sum(one.untyped_storage().nbytes() for one in beside.parameters())}
+
+
+class Stages:
+    """Keeps the schedule of each stage, and with it an optimizer whose states nobody needs."""
+
+    def __init__(self) -> None:
+        self.schedules: list[Any] = []
+
+
+class Schedule:
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer = optimizer
+
+
+def test_optimizers_that_pile_up_are_told_with_their_states_and_are_no_models(tmp_path: Path) -> None:
+    """One model trained in stages, each with a new optimizer that a list of schedules keeps."""
+    model, stages = network(), Stages()
+    with memguard.watch(model, device="virtual:96MiB", logdir=tmp_path, quiet=True) as guard:
+        for _ in range(8):
+            optimizer = torch.optim.Adam(model.parameters())
+            stages.schedules.append(Schedule(optimizer))
+            for _ in range(6):
+                optimizer.zero_grad()
+                model(torch.rand(8, WIDTH)).square().mean().backward()
+                optimizer.step()
+    (found,) = [each for each in guard.findings if each.severity > Severity.INFO]
+    assert (found.code, found.holder) == ("MG301", "Stages.schedules")
+    assert "8 elements with optimizer states" in found.message
+    assert found.bytes == pytest.approx(8 * 2 * EACH, rel=0.3)
