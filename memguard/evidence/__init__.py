@@ -18,7 +18,7 @@ from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.evidence.graphs.threaded_evaluation import ThreadedEvaluationProbe
 from memguard.evidence.graphs.training_passes import TrainingPassesProbe
 from memguard.evidence.graphs.unused_derivatives import DerivativesProbe
-from memguard.evidence.graphs.unused_gradients import UnownedGradientsProbe
+from memguard.evidence.graphs.unused_gradients import UnownedGradientsProbe, UntakenGradientsProbe
 from memguard.evidence.host.cache_calls import CacheCallsProbe
 from memguard.evidence.host.generators import GeneratorsProbe
 from memguard.evidence.host.input_sizes import InputSizesProbe
@@ -64,6 +64,7 @@ PROBES: tuple[type[Probe], ...] = (
     ThreadedEvaluationProbe,
     TrainingPassesProbe,
     UnownedGradientsProbe,
+    UntakenGradientsProbe,
     InnerFrozenProbe,
     OutputsProbe,
     GradientsProbe,

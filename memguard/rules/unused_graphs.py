@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.records.claims import Claim, Evidence
-from memguard.records.facts import Fact, UnusedGraphs
+from memguard.records.facts import Fact, UntakenGradients, UnusedGraphs
 from memguard.records.findings import Severity
 from memguard.records.stats import Run, limit_of
 from memguard.rules.finding_text import at, from_fact, plural
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
 
+MUCH_OF_PEAK, LEAST = 0.2, 1024**2
+"""Share of the peak, and bytes, from which gradients that nothing takes are worth a warning; less is a remark."""
 DERIVATIVE_SHARE, DERIVATIVE_BYTES = 0.03, 64 * 1024**2
 """Of the device, or where its size is unknown, held by the graph of a derivative: from there on it is a warning."""
 
@@ -139,7 +141,7 @@ class FrozenModelGraph(Rule):
 
     What: in every training step a second model (a teacher, a reference or target network, a frozen encoder) runs with
     gradients enabled, and no backward ever runs through its graph. A backward that leaves gradients on weights that no
-    optimizer holds counts too.
+    optimizer holds counts too: of a whole model, or of a backbone whose adapters alone are trained.
 
     Why it matters: all its activations are saved until its output dies: with a teacher larger than the student that
     is most of the step's memory.
@@ -152,11 +154,16 @@ class FrozenModelGraph(Rule):
 
     def __init__(self) -> None:
         self._told = _Told()
+        self._modules: set[str] = set()
+        """Classes of the models that were told."""
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from graphs of a model that others are trained beside."""
+        if isinstance(fact, UntakenGradients) and not (fact.whole and fact.module in self._modules):
+            yield self._untaken(fact, run)
         if not isinstance(fact, UnusedGraphs) or not fact.frozen or self._told.differently(fact):
             return
+        self._modules.add(fact.module)
         where, called = at(fact.place), fact.place.holder or fact.module
         freeze = f"{fact.place.holder or fact.module.lower()}.requires_grad_(False)"
         if fact.gradients_bytes is not None:
@@ -187,6 +194,32 @@ class FrozenModelGraph(Rule):
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,
             name=called,
+        )
+
+    def _untaken(self, fact: UntakenGradients, run: Run) -> Claim:
+        """Weights that were to be frozen: what their gradients take counts, for they never go."""
+        peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
+        where, number = at(fact.place), plural(fact.parameters, "parameter")
+        get, them = ("gets", "it") if fact.parameters == 1 else ("get", "them")
+        if fact.whole:
+            who = f"of {fact.module}{f', made at {where},' if where else ''} {number}"
+            advice = "freeze it once: call requires_grad_(False) on it where it is made."
+        else:
+            who = f"{number} of {fact.module}"
+            advice = "freeze them where the optimizer is made: p.requires_grad_(False) for each that it does not get."
+        much = fact.bytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST)
+        return from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if much else Severity.INFO,
+            f"{who} {get} gradients in every backward though no optimizer holds {them}, and nothing takes these away: "
+            f"{format_bytes(fact.bytes)}{peak}.",
+            advice,
+            nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
+            name=fact.module,
+            count=fact.parameters,
         )
 
 

@@ -1,9 +1,9 @@
-"""Gradients of a model that nothing trains: a teacher whose output was not detached."""
+"""Gradients of weights that nothing trains: of a teacher whose output was not detached, of a backbone not frozen."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
@@ -11,18 +11,24 @@ import torch
 from torch import nn
 
 from memguard.evidence.interface import Probe, ProbeContext, is_optimized
+from memguard.evidence.minimum_sizes import least_of_remark
 from memguard.evidence.naming.call_stacks import Stack, line_to_change, stack_of
+from memguard.heap.collector import instances_of
 from memguard.heap.containers import tensors_in
+from memguard.heap.frames import user_frames
 from memguard.heap.parameters import ParameterAt, trainable
 from memguard.heap.roots import submodules_of
-from memguard.heap.sites import call_site
-from memguard.records.facts import Fact, UnusedGraphs
+from memguard.heap.sites import call_site, find_only_call
+from memguard.records.facts import NOWHERE, Fact, UntakenGradients, UnusedGraphs
 from memguard.torch_objects.module_parts import gradient_of, gradients_of, parameters_of
+from memguard.torch_objects.storages import storages_of
 
 MIN_STEPS = 4
 """Optimizer steps, of others, through which its gradients were there."""
 STACKS = 4
 """Calls of each model whose whole way is noted."""
+FIRST_STEPS, SECOND_STEPS = 8, 16
+"""Optimizer steps before the first and the second look at all weights: what another one trains may join meanwhile."""
 
 
 @final
@@ -127,3 +133,100 @@ class UnownedGradientsProbe(Probe):
                 gradients_bytes=sum(gradient.numel() * gradient.element_size() for gradient in gradients),
             )
         )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Untaken:
+    """A weight that no optimizer held at the first look, in plain numbers."""
+
+    place: ParameterAt
+    version: int
+    gradient: int
+    """Identity of its gradient."""
+    gradient_version: int
+
+    def gradient_now(self) -> torch.Tensor | None:
+        """Its gradient, if backwards only added to that since, and nothing changed the weight."""
+        parameter = self.place()
+        gradient = None if parameter is None or parameter._version != self.version else gradient_of(parameter)
+        if gradient is None or id(gradient) != self.gradient or gradient._version <= self.gradient_version:
+            return None
+        return gradient
+
+
+@final
+class UntakenGradientsProbe(Probe):
+    """Looks twice at the weights that want gradients and that no optimizer holds, while others are trained.
+
+    Where backwards add to their gradients from the first look to the second, nothing takes these away, and the weights
+    never change, they were to be frozen: the backbone under adapters, the network inside a loss.
+    """
+
+    name: ClassVar[str] = "untaken gradients"
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._found: list[tuple[weakref.ref[nn.Module], list[_Untaken]]] | None = None
+        """By root model; None before the first look."""
+
+    def on_batch_end(self) -> None:
+        """The first look, the second one, or neither yet."""
+        watch = self.watch
+        if watch.optimizer_steps < (FIRST_STEPS if self._found is None else SECOND_STEPS):
+            return
+        if self._found is not None:
+            self.unsubscribe("on_batch_end")
+            for ref, untaken in self._found:
+                if (model := ref()) is not None:
+                    self._conclude(model, untaken)
+            self._found = []
+            return
+        held = _held()
+        found = [(weakref.ref(model), list(_untaken(model, held))) for model in watch.models]
+        self._found = [(ref, untaken) for ref, untaken in found if untaken]
+        if not self._found:
+            self.unsubscribe("on_batch_end")
+
+    def remove(self) -> None:
+        """Forgets the places of all weights."""
+        self._found = []
+
+    def _conclude(self, model: nn.Module, untaken: list[_Untaken]) -> None:
+        watch, held = self.watch, _held()
+        known = [one for one in untaken if id(one.place()) not in held]
+        gradients = [gradient for one in known if (gradient := one.gradient_now()) is not None]
+        nbytes = sum(storages_of(gradients).values())
+        if not nbytes or nbytes < (least_of_remark(watch.record) or 0):
+            return
+        whole = not any(id(parameter) in held for parameter in parameters_of(model))
+        files, record = {frame.f_code.co_filename for frame in user_frames()}, watch.record
+        made = type(model) if whole or not watch.optimizers else type(watch.optimizers[0])
+        self.report(
+            UntakenGradients(
+                batch=watch.batch,
+                stage=watch.stage,
+                place=find_only_call(files, made.__name__) or NOWHERE,
+                module=type(model).__name__,
+                parameters=len(gradients),
+                bytes=nbytes,
+                whole=whole,
+                peak_bytes=record.allocated_peak_bytes if record is not None else None,
+            )
+        )
+
+
+def _held() -> set[int]:
+    """Identities of the parameters that any optimizer of the process holds."""
+    groups = (group for one in instances_of(torch.optim.Optimizer) for group in vars(one).get("param_groups", ()))
+    return {id(parameter) for group in groups for parameter in group.get("params", ())}
+
+
+def _untaken(model: nn.Module, held: set[int]) -> Iterator[_Untaken]:
+    for place in trainable(model):
+        parameter = place()
+        if parameter is None or id(parameter) in held or parameter.is_inference():
+            continue
+        gradient = gradient_of(parameter)
+        if gradient is not None:
+            yield _Untaken(place, parameter._version, id(gradient), gradient._version)

@@ -17,6 +17,7 @@ from memguard.records.facts.graphs import (
     MicroBatchOutputs,
     RetainedGraphs,
     SavedAfterBackward,
+    UntakenGradients,
     UnusedGraphs,
 )
 from memguard.records.facts.in_json import KINDS, from_json, to_json
@@ -80,6 +81,7 @@ __all__ = [
     "StreamHeld",
     "SurvivingAllocations",
     "UnexplainedGrowth",
+    "UntakenGradients",
     "UnusedGraphs",
     "ViewsPinStorage",
     "WorkerObjects",
