@@ -141,7 +141,7 @@ class FrozenModelGraph(Rule):
 
     What: in every training step a second model (a teacher, a reference or target network, a frozen encoder) runs with
     gradients enabled, and no backward ever runs through its graph. A backward that leaves gradients on weights that no
-    optimizer holds counts too: of a whole model, or of a backbone whose adapters alone are trained.
+    optimizer holds counts too: of a whole model, or of a backbone under adapters.
 
     Why it matters: all its activations are saved until its output dies: with a teacher larger than the student that
     is most of the step's memory.

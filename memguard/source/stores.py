@@ -20,6 +20,7 @@ from memguard.source.expressions import (
     is_self_attribute,
     item_base,
     last_name,
+    last_part,
     method_base,
     names_in,
     parse,
@@ -303,6 +304,15 @@ def is_updated_from_itself(source: str | None, name: str) -> bool:
     """Whether a statement makes what is under a name from what it was."""
     own = [node for node in _assignments((source or "").strip()) if name in _last_names(*node.targets)]
     return bool(name) and any(name in _last_names(node.value) for node in own)
+
+
+def is_new_item(source: str | None, name: str) -> bool:
+    """Whether a statement puts under a key of a name what does not come of what is there: ``cache[size] = grid``."""
+    for node in _assignments((source or "").strip()):
+        targets = (target for target in node.targets if isinstance(target, ast.Subscript))
+        if any(last_part(target) == name for target in targets):
+            return name not in _last_names(node.value)
+    return False
 
 
 def carries_itself(source: str | None, name: str) -> bool:

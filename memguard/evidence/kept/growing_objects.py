@@ -14,9 +14,10 @@ from memguard.heap.host_sizes import size_of
 from memguard.records.facts import Fact, KeptOnHost, KeptOutputs, Place, RetainedGraphs
 from memguard.records.facts.storages import OF_BATCHES
 from memguard.source.bounds import bounds_of, is_made_anew
+from memguard.source.expressions import symbol_of
 from memguard.source.fate import Fate, fate_of
 from memguard.source.origins import is_on_host
-from memguard.source.stores import keeps_a_slice
+from memguard.source.stores import is_new_item, keeps_a_slice
 
 
 def swollen_facts(watch: ProbeContext, swollen: Mapping[int, ObjectGrowth]) -> Iterator[Fact]:
@@ -73,6 +74,8 @@ def _is_new(watch: ProbeContext, holder: Holder) -> bool:
     if not holder.grows or where in watch.told or keeps_a_slice(place.source):
         return False
     if is_made_anew(place.file, place.line, place.holder):
+        return False
+    if is_new_item(place.source, symbol_of(place.holder)[0]):  # a larger element beside the last one, which stays
         return False
     watch.told.add(where)
     return True

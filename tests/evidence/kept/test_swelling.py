@@ -224,3 +224,25 @@ def test_a_trajectory_for_every_few_batches_is_told_by_its_bytes() -> None:
 def test_a_statement_that_cuts(statement: str, cut: bool) -> None:
     """Only what keeps a slice of the whole limits it."""
     assert keeps_a_slice(statement) is cut
+
+
+class Grids:
+    """A grid for each image size, made once."""
+
+    def __init__(self) -> None:
+        self.cache: dict[int, torch.Tensor] = {}
+
+    def of(self, size: int) -> torch.Tensor:
+        if size not in self.cache:
+            self.cache[size] = torch.zeros(size, size)
+        return self.cache[size]
+
+
+def test_a_larger_element_of_a_cache_is_no_tensor_that_grows() -> None:
+    """What a variable holds is larger than what it held at the last look, for the images are."""
+    model, grids = nn.Linear(8, 8), Grids()
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for number in loop.batches(80):
+            model(torch.randn(4, 8)).sum().backward()
+            grid = grids.of(128 * (1 + number // 10))
+    assert grid.numel() and loop.of(KeptOutputs) == []
