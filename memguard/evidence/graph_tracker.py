@@ -90,6 +90,10 @@ class ForwardGraph:
     """Where the method of the model was called that gave back its answer with the graph; else the same place."""
     line: tuple[str, int] | None = None
     """File and line of the user's code that called the model, where older graphs were alive then."""
+    way: tuple[Place, ...] = ()
+    """The lines of the user's functions on the way to that call, innermost first, where it was followed."""
+    beside = False
+    """Whether it was alive, and no backward had run through it, at a later forward of the same model."""
     outer: ForwardGraph | None = None
     """The forward that this one is a part of."""
     output: weakref.ref[torch.Tensor] | None = None

@@ -95,8 +95,8 @@ class EvalGraph(Rule):
     def _in_training(self, fact: UnusedGraphs, run: Run, built: str, size: str) -> Claim:
         if fact.alone:
             message = (
-                f"{built} in training that died without a backward{size}, more than those of its other calls, which "
-                "are trained: of this one the values alone are used."
+                f"{built} in training that died without a backward{size}, while backwards run through those of its "
+                "other calls: of this one the values alone are used."
             )
             advice = "put this call alone under `with torch.no_grad():`, for other calls of it need their graphs."
         else:

@@ -81,7 +81,7 @@ class EvaluationProbe(Probe):
             if mark.module in self.watch.doubted and model.told < 2:
                 if mark.outer is None:
                     mark.site, mark.asked = _place(strict=True), _place(strict=False)
-                self._calls.answered(module, mark, output)
+                self._calls.answered(module, mark, output, self.watch.ledger)
             return
         # What evaluation builds on another model's graph has one for that reason alone: the other is to be told.
         mark.fed = mark.stage is not Stage.TRAIN and _is_fed(args, module)
@@ -92,10 +92,10 @@ class EvaluationProbe(Probe):
             for inner in self._inner:
                 inner.site, inner.asked = mark.site, mark.asked
             self._inner.clear()
-            self._lines.answered(module, mark, output)
+            self._lines.answered(module, mark, output, self.watch.ledger)
             if len(model.stacks) < STACKS:
                 model.stacks.append(stack_of(module))
-        self._calls.answered(module, mark, output)
+        self._calls.answered(module, mark, output, self.watch.ledger)
         if model.used:
             return
         # Of a model in training one graph must have died unused: to walk it takes milliseconds.

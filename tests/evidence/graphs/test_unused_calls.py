@@ -91,6 +91,34 @@ def small(model: nn.Module, index: int) -> None:
     backward(model, torch.randn(64, 16), torch.randn(64, 1))
 
 
+def score(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """What training and roll-outs ask alike."""
+    return torch.as_tensor(model(x)).squeeze(-1)
+
+
+def kept_scores(model: nn.Module, index: int) -> None:
+    """Scores of before the update, of the same size, live on beside the graph that is trained."""
+    x = torch.randn(4096, 16)
+    old = score(model, x)  # wasted
+    (score(model, x) - old.detach() - 1).square().mean().backward()
+
+
+def dropped_scores(model: nn.Module, index: int) -> None:
+    """The same without their graph, which dies at once."""
+    x = torch.randn(4096, 16)
+    old = score(model, x).detach()
+    (score(model, x) - old - 1).square().mean().backward()
+
+
+def two_views(model: nn.Module, index: int) -> None:
+    """Both are trained on, the first long after the second was made."""
+    x = torch.randn(2048, 16)
+    first = score(model, x)
+    second = score(model, x + 1)
+    (first - second.detach()).square().mean().backward()
+    score(model, x).mean().backward() if index % 2 else second.mean().backward()
+
+
 class Policy(nn.Module):
     """Its trunk is trained as a part of it, and asked by itself for values."""
 
@@ -158,9 +186,9 @@ def told(step: Step, count: int = 12, kind: Callable[[], nn.Module] = Net) -> li
 
 
 @sees_saved_tensors
-@pytest.mark.parametrize("step", [roll_out, pool, monitored])
+@pytest.mark.parametrize("step", [roll_out, pool, monitored, kept_scores])
 def test_a_call_for_its_values_alone_is_told_by_its_line(step: Step) -> None:
-    """Its graph is larger than those that backwards run through, and always dies unused."""
+    """Its graph always dies unused, and is larger than those that backwards run through, or alive beside them."""
     (fact,) = told(step)
     assert fact.training and fact.alone and fact.count == 3 and (fact.bytes or 0) > 2**22
     assert "# wasted" in linecache.getline(str(fact.place.file), fact.place.line or 0)
@@ -180,7 +208,7 @@ def test_a_part_that_is_used_or_small_beside_the_whole_is_silent(step: Step) -> 
     assert told(step, 40, Policy) == []
 
 
-@pytest.mark.parametrize("step", [without_graph, as_large, spared, late, small])
+@pytest.mark.parametrize("step", [without_graph, as_large, spared, late, small, dropped_scores, two_views])
 def test_calls_that_are_used_or_small_are_silent(step: Step) -> None:
     """Some are used by a backward through a part of the model, or only sometimes."""
     assert told(step, 24) == []
