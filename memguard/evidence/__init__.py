@@ -7,6 +7,7 @@ from memguard.evidence.cycles.collected_graphs import CyclesProbe
 from memguard.evidence.cycles.collected_memory import CollectedMemoryProbe
 from memguard.evidence.cycles.collected_outputs import CollectedModelsProbe, CollectedOutputsProbe
 from memguard.evidence.dispatcher import ProbeDispatcher
+from memguard.evidence.graphs.dropped_gradients import DroppedGradientsProbe
 from memguard.evidence.graphs.evaluation import EvaluationProbe
 from memguard.evidence.graphs.first_grad_module import StemProbe
 from memguard.evidence.graphs.frozen_parts import InnerFrozenProbe
@@ -65,6 +66,7 @@ PROBES: tuple[type[Probe], ...] = (
     TrainingPassesProbe,
     UnownedGradientsProbe,
     UntakenGradientsProbe,
+    DroppedGradientsProbe,
     InnerFrozenProbe,
     OutputsProbe,
     GradientsProbe,

@@ -141,7 +141,8 @@ class FrozenModelGraph(Rule):
 
     What: in every training step a second model (a teacher, a reference or target network, a frozen encoder) runs with
     gradients enabled, and no backward ever runs through its graph. A backward that leaves gradients on weights that no
-    optimizer holds counts too: of a whole model, or of a backbone under adapters.
+    optimizer holds counts too: of a whole model, or of a backbone under adapters. So does one that leaves gradients
+    which are dropped: of a generator in the step of its critic, without ``detach()``.
 
     Why it matters: all its activations are saved until its output dies: with a teacher larger than the student that
     is most of the step's memory.
@@ -166,6 +167,9 @@ class FrozenModelGraph(Rule):
         self._modules.add(fact.module)
         where, called = at(fact.place), fact.place.holder or fact.module
         freeze = f"{fact.place.holder or fact.module.lower()}.requires_grad_(False)"
+        if fact.dropped:
+            yield self._dropped(fact, run, called)
+            return
         if fact.gradients_bytes is not None:
             yield from_fact(
                 self,
@@ -191,6 +195,24 @@ class FrozenModelGraph(Rule):
             f"uses, seen in {plural(fact.count, 'forward')}, while other models are trained: it serves as a frozen "
             "model.",
             f"call it under `with torch.no_grad():`, and freeze it once: {freeze}.",
+            nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
+            name=called,
+        )
+
+    def _dropped(self, fact: UnusedGraphs, run: Run, called: str) -> Claim:
+        """A generator in its critic's step, an actor in the target of its critic."""
+        where, nbytes = at(fact.place), fact.bytes or 0
+        peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
+        return from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING if nbytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST) else Severity.INFO,
+            f"{called}{f', called at {where},' if where else ''} builds a graph of {format_bytes(nbytes)}{peak} in the "
+            "step of another model. The backward runs through it, and zero_grad() drops these gradients before its "
+            "own step.",
+            "call it under `with torch.no_grad():` there, or detach what it answers (x.detach()).",
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,
             name=called,

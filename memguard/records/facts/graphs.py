@@ -108,6 +108,10 @@ class UnusedGraphs(Fact):
     """Whether it was called on another thread than the guarded one."""
     gradients_bytes: int | None = None
     """Gradients of weights that no optimizer holds, where a backward did run."""
+    dropped: bool = False
+    """Whether the step of another model ran through them, and its own took the gradients away before it used any."""
+    peak_bytes: int | None = None
+    """The allocated peak of the batch before, where that matters; None where the device reports none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
