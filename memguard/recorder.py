@@ -12,7 +12,7 @@ import contextlib
 import functools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, final
@@ -120,8 +120,9 @@ class Recorder:
         self._open = self._is_in_batch = False
         self._blind = False
         self._stages: list[tuple[Stage, int | None]] = []
-        self.stage = Stage.OTHER
-        """What the loop is doing."""
+        self.long_stage = Stage.OTHER
+        """What the loop is doing, as far as it was told here."""
+        self._has_edges = True
         self._index: int | None = None
         self._shapes: int | None = None
         self._maker = RecordMaker()
@@ -133,6 +134,11 @@ class Recorder:
         """What memguard took before the loop; who makes and opens this recorder measures it."""
         self._seconds_of_end, self._timed = 0.0, 0
         self._one = threading.Lock()
+
+    @property
+    def stage(self) -> Stage:
+        """What the loop is doing."""
+        return self.row.stage if self.row.is_open else self.long_stage
 
     @property
     def batch(self) -> int:
@@ -267,7 +273,7 @@ class Recorder:
         self.judge()
         self.row.force_slow_path()
         self._stages.append((stage, epoch))
-        self.stage = stage
+        self.long_stage = stage
         if batches is not None:
             self.run.batches_per_epoch[stage] = batches
         if epoch is not None and stage is Stage.TRAIN:
@@ -282,7 +288,7 @@ class Recorder:
             self.batch_end()
         self.row.force_slow_path()
         if stage is Stage.CHECKPOINT:
-            self.stage, self._is_in_batch = stage, True
+            self.long_stage, self._is_in_batch = stage, True
             self.batch_end(at_once=True)
         began = perf_counter()
         if stage is not Stage.CHECKPOINT:
@@ -290,7 +296,7 @@ class Recorder:
         self.judge()
         while self._stages.pop()[0] is not stage:
             pass
-        self.stage = self._stages[-1][0] if self._stages else Stage.OTHER
+        self.long_stage = self._stages[-1][0] if self._stages else Stage.OTHER
         self.spent += perf_counter() - began
 
     def epoch(self, epoch: int | None) -> None:
@@ -336,7 +342,7 @@ class Recorder:
         """
         if not self.batch_is_open or not self._open or process.pid != self._pid:
             return
-        began = perf_counter()
+        began, stage = perf_counter(), self.stage
         if self.row.is_open:
             self.open_alike()
         self._is_in_batch = False
@@ -357,9 +363,12 @@ class Recorder:
             self.failed("backend", error)
             return
         marks = self.row.marks
-        marks.append(mark := self._new_mark(self.stage, look))
+        marks.append(mark := self._new_mark(stage, look))
         self._timed += 1
-        self._seconds_of_end = perf_counter() - began
+        seconds = perf_counter() - began
+        if self._seconds_of_end:  # another process may have had the processor meanwhile
+            seconds = min(seconds, 1.1 * self._seconds_of_end)
+        self._seconds_of_end = seconds
         if self._judged_at_once:
             self._judged_at_once -= 1
             at_once = True
@@ -370,26 +379,39 @@ class Recorder:
     # Batches that are like those before them; `FastPathState` has what takes them over
 
     def begin_row(self) -> None:
-        """Some may follow: says what their marks have in common, and until when they may be marked in the row."""
+        """Some may follow: says what their marks have in common, and until when their ends may be noted in the row."""
         row = self.row
         row.room = self._block - 1
-        row.stage, row.epoch, row.host_rss_bytes = self.stage, self._newest_epoch(), self._rss_bytes
+        row.epoch, row.host_rss_bytes = self._newest_epoch(), self._rss_bytes
         row.since, row.until = max(self._judged_time, self._rss_time), min(self._judge_next, self._rss_next)
         if self._judging.arbiter.allowed or self._blind or not self._open:
             row.force_slow_path()
 
+    def hand_over(self) -> None:
+        """The open batch goes on in the row."""
+        row = self.row
+        row.stage, row.shapes = self.long_stage, self._shapes
+        self._is_in_batch, row.is_open = False, True
+
     def open_alike(self) -> None:
         """One that the row has begun goes on as any other."""
-        self.row.awaited = 0
+        self.row.is_open = False
         self._is_in_batch, self._index, self._shapes = True, None, self.row.shapes
 
     def end_alike(self) -> bool:
-        """One that the row has begun ends with a step, out of its bounds. Whether records were made and judged."""
-        self.row.optimizer_steps += 1
-        self.open_alike()
+        """One that the row has begun ends out of its bounds. Whether records were made and judged."""
         self.batch_end()
         self.begin_row()
         return not self.row.marks
+
+    @contextlib.contextmanager
+    def without_edges(self) -> Iterator[None]:
+        """Stages begin and end that began or ended on the fast path before: what lay between is in its batches."""
+        self._has_edges = False
+        try:
+            yield
+        finally:
+            self._has_edges = True
 
     def number_of(self, shapes: Any) -> int | None:
         """The number of input shapes, as `batch_start` takes them, in the run's table."""
@@ -442,7 +464,7 @@ class Recorder:
     def _edge(self) -> None:
         """A boundary between stages: a spike in the gap gets a record of its own, else nothing is written."""
         self.judge()
-        if self._blind:
+        if self._blind or not self._has_edges:
             return
         with self.part("backend"):
             maker = self._maker

@@ -17,6 +17,7 @@ from memguard.integrations.loop.fast_path_hooks import StepEnd
 from memguard.recorder import RSS_FIRST, Recorder
 from memguard.recording.reader import Recording
 from memguard.records.facts import Fact
+from memguard.records.fast_path_state import FastPathState, LoopEvent
 from memguard.records.findings import Finding, Severity
 from memguard.records.stats import BatchRecord, Run, Stage
 from memguard.report.summaries import summarize
@@ -81,9 +82,16 @@ def test_resident_memory_is_read_more_rarely_after_the_first_readings() -> None:
 
 
 def step_end_of(recorder: Recorder) -> StepEnd:
-    taker: Any = SimpleNamespace(row=recorder.row, step_end=None, batch_ended=lambda *, marked: recorder.end_alike())
+    taker: Any = SimpleNamespace(row=recorder.row, step_end=None, batch_ended=recorder.end_alike)
     probes: Any = SimpleNamespace(watch=ProbeContext(), optimizer_step_end=None)
     return StepEnd(taker, probes, failed=unexpected)
+
+
+def expect_end(row: FastPathState, step: object) -> None:
+    """A batch of the row is open, and this step ends it."""
+    row.expected = LoopEvent()
+    row.expected.stepped, row.expected.ends = id(step), True
+    row.is_open = True
 
 
 def test_the_short_way_makes_the_records_of_the_long_one() -> None:
@@ -101,7 +109,7 @@ def test_the_short_way_makes_the_records_of_the_long_one() -> None:
                 if i == 71:
                     row.shapes = recorder.number_of((("x", (4, 4), "float32"),))
                     recorder.begin_row()
-                row.awaited = id(row)
+                expect_end(row, row)
                 step_end(row, (), {})  # type: ignore[arg-type]
             else:
                 recorder.batch_start(None, (("x", (4, 4), "float32"),))
@@ -126,7 +134,7 @@ def test_a_device_that_settles_in_the_midst_of_a_row_is_asked_from_then_on() -> 
     step_end, step = step_end_of(recorder), object()
     recorder.begin_row()
     for i in range(300):
-        recorder.row.awaited = id(step)
+        expect_end(recorder.row, step)
         step_end(step, (), {})  # type: ignore[arg-type]
         if i == 150:
             found.append(ScriptedBackend([(1, 1)] * 300))

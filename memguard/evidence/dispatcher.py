@@ -192,6 +192,11 @@ class ProbeDispatcher:
         self.in_batch = True
         self._heard = self._always
 
+    def leave(self) -> None:
+        """The open batch, which nobody looks at, goes on without a word here."""
+        self.in_batch = False
+        self._heard = self._between
+
     def quiet_batches_ahead(self, stage: Stage) -> int:
         """How many batches of a stage may come that nobody looks at, until the next one is due."""
         expected = self.watch.expected if stage is Stage.TRAIN else None
@@ -261,22 +266,17 @@ class ProbeDispatcher:
         if listeners := self._heard["on_returned"]:
             self._emit(listeners, output)
 
-    def batch_end(self, *, settles: bool = True) -> None:
-        """The batch is over; call it after the record's numbers were read.
-
-        Args:
-            settles: Whether the pace is to know at once what it took.
-        """
+    def batch_end(self) -> None:
+        """The batch is over; call it after the record's numbers were read."""
         if listeners := self._heard["on_batch_end"]:
             self._emit(listeners)
         self.in_batch = False
         self._heard = self._between
         looked, self.active = self.active, False
-        if settles or self.waiting:
-            if self.seconds != self.settled_seconds:
-                self.settle()
-            if looked:
-                self.pace.looked()
+        if self.seconds != self.settled_seconds:
+            self.settle()
+        if looked:
+            self.pace.looked()
 
     def settle(self) -> None:
         """Takes what was spent since the last call from what the pace may spend."""

@@ -45,7 +45,6 @@ class SamplingBudget:
     Attributes:
         interval: After the first batches of a stage, one batch in so many is looked at.
         widest: The largest interval so far.
-        is_first: Whether the last batch asked about was one of the first of its stage.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
@@ -54,7 +53,7 @@ class SamplingBudget:
         self._purse = ALLOWANCE_SECONDS
         self._last: float | None = None
         self._batches: dict[Stage, int] = {}
-        self._is_due = self.is_first = False
+        self._is_due = False
         self._graphs_until = self._graphs_from = 0
         self._graphs_again = GRAPHS_AGAIN
 
@@ -79,9 +78,8 @@ class SamplingBudget:
         number = self._batches.get(stage, 0)
         self._batches[stage] = number + 1
         if number < FIRST_BATCHES:
-            self._is_due, self.is_first = False, True
+            self._is_due = False
             return True
-        self.is_first = False
         self._is_due = number % self.interval == 0
         if surely or number == expected or self._is_due or (graphs and self._shows(number)):
             return True

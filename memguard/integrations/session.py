@@ -305,7 +305,7 @@ class Session:
         """
         recorder, probes = self.recorder, self.probes
         try:
-            if probes.in_batch or recorder.row.awaited > 0:
+            if probes.in_batch or recorder.row.is_open:
                 self.batch_end()
             recorder.batch_start(index, describe_shapes(inputs) if inputs is not None else None)
             if self.devices.listens:
@@ -335,6 +335,8 @@ class Session:
     def batch_end(self) -> None:
         """The open batch is over."""
         recorder, probes, calm = self.recorder, self.probes, self.calm
+        if recorder.row.is_open and self.express is not None:
+            self.express.leave(in_hook=False)
         if not recorder.batch_is_open:
             return
         if calm.is_on or calm.under_way:
@@ -550,7 +552,7 @@ class Session:
         start: Callable[..., None] = Hook(self.step_start, failed)
         end: Callable[..., None] = Hook(self.step_end, failed)
         if self.express is not None:
-            start, end = StepStart(self.express, failed), StepEnd(self.express, self.probes, failed)
+            start, end = StepStart(self.express, self.probes, failed), StepEnd(self.express, self.probes, failed)
         # Not registered with torch's functions: an interrupt between a hook and its handle would leave the hook.
         from torch.optim.optimizer import _global_optimizer_post_hooks as after  # private; checked in torch 2.4, 2.13
         from torch.optim.optimizer import _global_optimizer_pre_hooks as before

@@ -1,9 +1,10 @@
 """The fast path: batches of a plain loop that repeat the ones before.
 
 Between real steps memguard's code is cold: each function that a batch passes through costs a fraction of a microsecond,
-and the long way (`PlainLoop`, `BatchInference`, `Session`, `ProbeDispatcher`) has dozens. A batch of one forward and
-one step, in a loop of nothing else, needs few of them: the hooks of `fast_path_hooks` take it, and probes hear
-only of a batch that is sampled. Whatever is out of the ordinary leaves the fast path where it happens.
+and the long way (`PlainLoop`, `BatchInference`, `Session`, `ProbeDispatcher`) has dozens. Once a loop repeats itself,
+whatever its turns consist of, each of its events is known before it comes, and what follows from it: the hooks of
+`fast_path_hooks` compare the one with the other, and probes hear only of batches that are sampled. Whatever is out
+of the ordinary leaves the fast path where it happens.
 """
 
 from __future__ import annotations
@@ -18,115 +19,126 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
-from memguard.evidence.sampling_budget import MAX_INTERVAL
 from memguard.evidence.shapes import describe_shapes
 from memguard.forks import process
+from memguard.integrations.loop.cycles import ANSWERED, CALLED, STEPPED, STEPPING, CycleFinder, Symbol
 from memguard.integrations.loop.hooks import ForwardListener, OpenForwards
 from memguard.integrations.loop.inference import BatchInference
-from memguard.integrations.loop.steps import steps_under_way
-from memguard.records.fast_path_state import STEPPING
+from memguard.records.fast_path_state import LoopEvent
 from memguard.records.stats import Stage
 
 if TYPE_CHECKING:
     from memguard.integrations.session import Session
 
-_TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked up through its metaclass
-
-
-def _nobody() -> None:
-    return None
+LEAST_BATCHES = 8
+"""Batches of a stretch of the fast path; where one ends earlier, the loop does not repeat itself like that."""
+_MOST_KNOWN = 64
+_SIMPLE = [
+    (True, False, False, False),
+    (False, True, False, False),
+    (False, False, True, False),
+    (False, False, False, True),
+]
+"""A batch begins, its forward and its step, with which it ends."""
 
 
 @final
 class FastPath:
-    """Stands before the long way: says which batches the hooks may take, and hands on all others.
+    """Stands before the long way: says which events the hooks may take, and hands on all others.
 
     The hooks open and close a batch as the long way does; of what that would have told, only the number of batches that
     went by is told later, and who was called where somebody asks.
 
-    What must be asked of each batch the hooks ask. What cannot change without a word to `stop`, `disturb` or `leave` is
-    asked once, before the first batch of a row, by `may_follow`.
+    Backwards are not heard there: each is taken to come where it came before.
+
+    What must be asked of each event the hooks ask. What cannot change without a word to `disturb` or `leave` is asked
+    once, as the fast path is entered.
 
     Args:
         session: Where the batch begins and ends.
-        loop: Knows whether the loop is one of such batches.
+        loop: Infers batches from events; off the fast path, where it is as it would be without.
         forwards: Hears of the forward under way where the rest of its batch goes the long way.
         long: The long way.
+        enter: Goes into a stage, as the long way does.
 
     Attributes:
         row: What is shared with the hooks, and with the recorder.
     """
 
-    def __init__(self, session: Session, loop: BatchInference, forwards: OpenForwards, long: ForwardListener) -> None:
+    def __init__(
+        self,
+        session: Session,
+        loop: BatchInference,
+        forwards: OpenForwards,
+        long: ForwardListener,
+        enter: Callable[[Stage], None],
+    ) -> None:
         self._session, self._loop, self._forwards, self._long = session, loop, forwards, long
-        self._recorder, self._probes, self._watch, self._oom = (
-            session.recorder,
-            session.probes,
-            session.watch,
-            session.oom,
-        )
+        self._enter_stage = enter
+        self._recorder, self._probes, self._watch = session.recorder, session.probes, session.watch
         self._is_off = False
-        self._said = self._passed = self._stepped = 0
-        self._optimizer: Callable[[], Optimizer | None] = _nobody
+        self._finder = CycleFinder()
+        self._known: dict[tuple[int, Stage | None], LoopEvent] = {}
+        """Turns that the loop has repeated, by the model and the stage of a batch that begins in them."""
+        self._at: LoopEvent | None = None
+        """The event of a known turn that is to come."""
+        self._followed = self._length = 0
+        """So many events came as in that turn, all of them with the same known before; and how many it has."""
+        self._from: LoopEvent | None = None
+        """The event with which the fast path was entered, or after which batches were counted last."""
+        self._ends = self._begins = self._is_odd = self._is_in_event = False
+        """What follows from the event that is on the long way now."""
+        self._is_stale = False
+        """Whether one of the objects is gone, and another one may have its number."""
+        self._stage: Stage | None = None
+        self._objects: dict[int, weakref.ref[Any]] = {}
         self.row = session.recorder.row
         session.watch.request_attention = self.row.halt
 
     @property
     def is_inside(self) -> bool:
         """Whether the forward of a batch that goes the short way is under way."""
-        return self.row.is_open and self._forwards.find(self.row.model, in_hook=False) is not None
+        event = self.row.expected
+        return (
+            event is not None
+            and bool(event.answered)
+            and self._forwards.find(event.answered, in_hook=False) is not None
+        )
 
-    def passed_over(self, model: nn.Module) -> None:
-        """A forward on the long way was passed over, or could have been if nobody had looked."""
-        self._passed = id(model)  # a number is enough: `stop` comes before another model can have it
+    # What happens on the long way
+
+    def begin(self, stage: Stage) -> None:
+        """A batch begins on the long way."""
+        self._is_odd |= self._begins
+        self._begins, self._stage = True, stage
+        if not self._is_in_event:
+            self.unsettle()
 
     def over(self) -> None:
-        """A batch that went the long way is over, whatever ended it."""
-        self.stop()
-        self.row.model, self._passed = self._passed, 0
+        """A batch ends on the long way."""
+        self._is_odd |= self._ends or self._begins
+        self._ends = True
+        if not self._is_in_event:
+            self.unsettle()
 
-    def may_follow(self) -> None:
-        """An optimizer's step has ended one; if it was an ordinary one, those to come may go the short way."""
-        row, probes = self.row, self._probes
-        self.stop()
-        row.optimizer = self._stepped if self._optimizer() is not None else 0
-        if (
-            row.model
-            and row.optimizer
-            and not self._is_off
-            and self._loop.is_plain(row.model)
-            and self._session.is_calm
-        ):
-            self._recorder.begin_row()
-            if self._session.on_batch is not None:
-                row.force_slow_path()
-            is_calm = probes.is_quiet and row.batch > self._watch.dense_until
-            unseen = probes.quiet_batches_ahead(_TRAIN) if is_calm else 0
-            row.told = not unseen
-            if unseen:
-                self._session.others.listen(False)
-            if unseen or not probes.hears_more:
-                row.left = unseen or MAX_INTERVAL
+    def unsettle(self) -> None:
+        """What the loop does now it does not repeat."""
+        self._is_odd = True
+        self._lose()
+        self._finder.clear()
+
+    def forget(self) -> None:
+        """Models come and go: nothing is known of the loop."""
+        if self.row.expected is not None:
+            self.leave(in_hook=False)
+        self.unsettle()
+        self._known.clear()
+        self._objects.clear()
 
     def give_up(self) -> None:
         """It failed: every batch goes the long way from now on."""
         self._is_off = True
         self.row.halt()
-
-    def stop(self) -> None:
-        """The next batch goes the long way."""
-        row = self.row
-        row.left = -1
-        if row.begun:
-            self.tell()
-            if row.begun != self._said:
-                self._loop.alike_passed()
-            if not row.told:
-                self._watch.batches += row.begun
-                self._probes.pace.pass_by(_TRAIN, row.begun)
-            row.begun = self._said = 0
-        if row.awaited == STEPPING:
-            row.awaited = 0
 
     def disturb(self) -> None:
         """Something happened, in any thread: the next batch goes the long way, and what it asks for is known."""
@@ -134,126 +146,290 @@ class FastPath:
         self.tell()
 
     def tell(self) -> None:
-        """Tells of the newest call of the model that was taken."""
-        if self.row.begun:
-            self._oom.called(self.row.model, self._watch.batch, training=True)
+        """Tells of the newest calls of the models that the fast path has taken."""
+        event = first = self.row.expected
+        if event is None or first is None:
+            return
+        while True:
+            event = event.next
+            if event.called:
+                self._session.oom.called(event.called, self._watch.batch, training=event.training)
+            if event is first:
+                return
+
+    def count(self) -> None:
+        """Tells how many batches went by."""
+        row, begun, event = self.row, self.row.begun, self._from
+        if not begun or event is None:
+            return
+        row.begun = 0
+        for stage, batches in _batches_after(event, begun).items():
+            self._watch.batches += batches
+            self._probes.pace.pass_by(stage, batches)
+        self._from = row.expected
 
     # Forwards, told by their hooks
 
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A root model is called, and not in an ordinary batch."""
-        row = self.row
-        if (row.left > 0 or row.begun or row.awaited) and get_ident() == row.thread and process.pid == row.pid:
-            try:
-                if row.is_open:
-                    self.leave(in_hook=True)
-                else:
-                    self.stop()
-            except Exception as error:
-                self._failed(error)
+        """A root model is called, and that was not expected."""
+        if not self._comes(in_hook=True) or self._session.is_foreign():
+            self._long.forward_start(model, args, kwargs)
+            return
+        self._know(model)
+        before = self._state()
         self._long.forward_start(model, args, kwargs)
-
-    def describe(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Remembers the shapes of a forward's inputs, those of a single tensor so that the next one can be compared."""
-        row = self.row
-        try:
-            row.shape, row.shapes = None, self._recorder.number_of(describe_shapes(args or kwargs))
-            if len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor:
-                with contextlib.suppress(RuntimeError):  # a nested tensor has no shape
-                    row.shape, row.dtype = args[0].shape, args[0].dtype
-        except Exception as error:
-            self._failed(error)
-            return False
-        return True
+        self._follow(before, CALLED, model, model.training, torch.is_grad_enabled())
 
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A root model has answered, or failed."""
+        if not self._comes(in_hook=False) or self._session.is_foreign():
+            self._long.forward_end(model, args, output)
+            return
+        before = self._state()
         self._long.forward_end(model, args, output)
+        if output is None:
+            self.unsettle()
+        self._follow(before, ANSWERED, model)
 
     def hook_failed(self, error: Exception) -> None:
         """A hook of ours raised."""
         self._long.hook_failed(error)
 
+    def describe(self, event: LoopEvent, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Remembers the shapes of a batch's inputs, those of a single tensor so that the next one can be compared."""
+        try:
+            described = describe_shapes(args or kwargs)
+            event.shape, event.shapes = None, self._recorder.number_of(described) if described else None
+            if len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor:
+                with contextlib.suppress(RuntimeError):  # a nested tensor has no shape
+                    event.shape, event.dtype = args[0].shape, args[0].dtype
+        except Exception as error:
+            self._failed(error)
+            return False
+        return True
+
     # Steps, told by the hooks on all optimizers
 
     def step_start(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """An optimizer begins its step, and not the awaited one."""
-        row = self.row
-        if get_ident() == row.thread and process.pid == row.pid:
-            try:
-                if row.is_open:
-                    self.leave(in_hook=False)
-                else:
-                    row.awaited = STEPPING
-                    if self._optimizer() is not optimizer:
-                        self._stepped = id(optimizer)
-                        self._optimizer = weakref.ref(optimizer, self._optimizer_gone)
-                    if row.begun != self._said:
-                        self._said = row.begun
-                        self._loop.alike_passed()
-            except Exception as error:
-                self._failed(error)
+        """An optimizer begins its step, and that was not expected."""
+        if not self._comes(in_hook=False):
+            self._session.step_start(optimizer, args, kwargs)
+            return
+        self._know(optimizer)
+        before = self._state()
         self._session.step_start(optimizer, args, kwargs)
+        self._follow(before, STEPPING, optimizer)
 
     def step_end(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """An optimizer has made its step, and not the awaited one."""
-        row = self.row
-        if row.awaited == STEPPING and get_ident() == row.thread and steps_under_way() <= 1:  # this one is, still
-            row.awaited = 0
+        """An optimizer has made its step, and that was not expected."""
+        if not self._comes(in_hook=False):
+            self._session.step_end(optimizer, args, kwargs)
+            return
+        before = self._state()
         self._session.step_end(optimizer, args, kwargs)
+        self._follow(before, STEPPED, optimizer)
 
-    def batch_ended(self, *, marked: bool) -> None:
-        """A batch of the row is over, and it was no other one's like.
+    # On the fast path
 
-        Args:
-            marked: Whether its end is; else it is time to look at clocks and memory, or to work out what waits.
-        """
+    def batch_ended(self) -> None:
+        """A batch is over that was looked at, or it is time to look at clocks and memory, or to judge what waits."""
         try:
-            row, session, probes, watch = self.row, self._session, self._probes, self._watch
-            judged = not marked and self._recorder.end_alike()
-            is_last = not row.left
+            session, probes, recorder, row = self._session, self._probes, self._recorder, self.row
+            judged = row.is_open and recorder.end_alike()
             if row.told:
-                is_first = probes.active and probes.pace.is_first
-                if row.left > 0 and not (is_first or (probes.active and watch.batch < watch.dense_until)):
-                    is_last = True  # maybe nobody will look at the next ones
-                probes.batch_end(settles=not (marked and is_first))
-                if not marked:
-                    session.account.settle()
+                probes.batch_end()
             elif judged and (probes.waiting or probes.seconds != probes.settled_seconds):
                 probes.settle()
             if probes.waiting:
-                self._recorder.learn(probes.take())
+                recorder.learn(probes.take())
             if session.on_batch is not None:
                 session.on_batch()
                 row.force_slow_path()
-            if is_last:
-                self.may_follow()
+            if row.told and row.expected is not None:  # maybe nobody will look at the next ones
+                self.leave(in_hook=False)
+                if self._at is not None:
+                    self._enter(self._at)
         except Exception as error:
             self._failed(error)
 
     def leave(self, *, in_hook: bool) -> None:
-        """The rest of the open batch goes the long way, as if all of it had; also where a transform calls a model.
+        """What comes goes the long way, and what was taken is as if all of it had; also where a transform runs.
 
         Args:
             in_hook: Whether a model is called just now, by whose hook this comes.
         """
-        session, row = self._session, self.row
-        self._recorder.open_alike()
-        if not row.told:
-            self._probes.join()
-        self._loop.begun_alike()
-        self.stop()
-        under_way = self._forwards.adopt(row.model, in_hook=in_hook)
-        session.calm.is_on = self._probes.passes_over and not self._probes.active and self._recorder.batch_is_open
+        session, row, recorder = self._session, self.row, self._recorder
+        event, is_open, told = row.expected, row.is_open, row.told
+        if event is None:
+            return
+        self.tell()
+        is_short = row.left > 0 and row.begun < LEAST_BATCHES
+        self.count()
+        row.expected, row.left, row.told = None, -1, False
+        self._at = event
+        if is_short:
+            self._known = {key: known for key, known in self._known.items() if event not in _turn(known)}
+            self._lose()
+        self._loop.resume(event.before)
+        if row.stage is not recorder.long_stage:
+            row.is_open = False
+            with recorder.without_edges():
+                self._enter_stage(row.stage)
+        if is_open:
+            row.is_open = True
+            recorder.open_alike()
+            if not told:
+                self._probes.join()
+        under_way = self._forwards.adopt(event.answered, in_hook=in_hook) if event.answered else None
+        is_calm = self._probes.passes_over and not self._probes.active
+        session.calm.is_on = is_open and row.stage is Stage.TRAIN and is_calm
         if under_way is not None and session.calm.is_on:
             session.calm.resume(under_way)
-        if steps_under_way():
-            self._loop.step_start()
 
-    def _optimizer_gone(self, reference: object) -> None:
-        """Another one may have its number."""
+    # Inside
+
+    def _comes(self, *, in_hook: bool) -> bool:
+        """An event is on the long way: whether it is the loop's."""
+        row = self.row
+        if get_ident() != row.thread or process.pid != row.pid:
+            return False
+        if row.expected is not None:
+            try:
+                self.leave(in_hook=in_hook)
+            except Exception as error:
+                self._failed(error)
+        if self._is_stale:
+            self._is_stale = False
+            self.forget()
+        self._ends = self._begins = self._is_odd = False
+        self._is_in_event = not self._is_off
+        return self._is_in_event
+
+    def _state(self) -> object:
+        """What is known of the loop, where it is to be compared; not once all of a turn was as in the one before."""
+        return self._loop.state() if self._at is not None and self._followed < self._length else None
+
+    def _know(self, thing: nn.Module | Optimizer) -> None:
+        """Another one may have its number later."""
+        if id(thing) not in self._objects:
+            self._objects[id(thing)] = weakref.ref(thing, self._gone)
+
+    def _gone(self, reference: object) -> None:
+        self._is_stale = True  # this may be inside any code
         self.row.halt()
+
+    def _lose(self) -> None:
+        self._at, self._followed = None, 0
+
+    def _follow(
+        self, before: object, kind: int, thing: nn.Module | Optimizer, training: bool = False, grad: bool = False
+    ) -> None:
+        """An event went the long way: follows it in what the loop repeats, and enters the fast path where it can."""
+        self._is_in_event = False
+        try:
+            if self._loop.explicit:
+                return
+            if self._is_odd:
+                self._lose()
+                self._finder.clear()
+                return
+            stage = self._stage if self._begins else None
+            symbol = Symbol(kind, id(thing), training, grad, self._ends, self._begins, stage)
+            event = self._at
+            if event is not None and event.symbol == symbol:
+                if self._followed < self._length:
+                    self._followed = self._followed + 1 if event.before == before else 0
+                    event.before = before
+                self._at = event.next
+                if self._followed >= self._length and kind != CALLED:
+                    self._enter(event.next)
+                return
+            if event is not None:
+                self._lose()
+            key = symbol.number, stage
+            if symbol.begins and (event := self._known.get(key)) is not None and event.symbol == symbol:
+                self._begin_following(event)
+            if (event := self._finder.push(symbol)) is not None and len(self._known) < _MOST_KNOWN:
+                self._known[key] = event
+                self._begin_following(event)
+        except Exception as error:
+            self._failed(error)
+
+    def _begin_following(self, event: LoopEvent) -> None:
+        self._at, self._followed, self._length = event.next, 0, sum(1 for _ in _turn(event))
+
+    def _enter(self, event: LoopEvent) -> None:
+        """The next batches may go the fast way, if nobody wants to see them."""
+        row, probes, session, recorder = self.row, self._probes, self._session, self._recorder
+        if not session.is_calm:
+            return
+        is_open = recorder.batch_is_open
+        if is_open and probes.active:
+            return
+        left = self._quiet_batches(event) if probes.is_quiet and row.batch > self._watch.dense_until else 0
+        told = not left
+        if told and (is_open or probes.hears_more or not _is_simple(event)):
+            return
+        if not all(map(self._is_trained, _turn(event))):
+            return
+        session.others.listen(told)
+        row.stage = recorder.long_stage
+        if is_open:
+            recorder.hand_over()
+            probes.leave()
+            session.calm.batch_end()
+        recorder.begin_row()
+        if session.on_batch is not None:
+            row.force_slow_path()
+        row.left, row.told, row.begun, self._from = left or 1, told, 0, event
+        row.expected = event
+
+    def _quiet_batches(self, event: LoopEvent) -> int:
+        """How many batches may begin until one is due."""
+        ahead: dict[Stage, int] = {}
+        batches = [each.stage for each in _turn(event) if each.begins]
+        for stage in batches:
+            ahead.setdefault(stage, self._probes.quiet_batches_ahead(stage))
+        turns = min(ahead[stage] // batches.count(stage) for stage in ahead)
+        left = {stage: ahead[stage] - turns * batches.count(stage) for stage in ahead}
+        further = 0
+        for stage in batches:
+            if not left[stage]:
+                break
+            left[stage] -= 1
+            further += 1
+        return turns * len(batches) + further
+
+    def _is_trained(self, event: LoopEvent) -> bool:
+        """Whether the validation guard has nothing to learn from this event."""
+        if not (event.called and event.training and event.grad):
+            return True
+        reference = self._objects.get(event.called)
+        model = reference() if reference is not None else None
+        return model is not None and self._session.calm.is_trained(model)
 
     def _failed(self, error: Exception) -> None:
         self.give_up()
         self._session.recorder.failed("short way", error)
+
+
+def _is_simple(event: LoopEvent) -> bool:
+    """Whether a turn is a forward and a step of training: probes can be told of these on the fast path too."""
+    turn = _turn(event)
+    kinds = [(each.begins, bool(each.answered), bool(each.stepping), each.ends) for each in turn]
+    return kinds == _SIMPLE and event.called != 0 and event.stage is Stage.TRAIN
+
+
+def _turn(event: LoopEvent) -> list[LoopEvent]:
+    """The events of one turn, from this one on."""
+    turn = [event]
+    while (event := event.next) is not turn[0]:
+        turn.append(event)
+    return turn
+
+
+def _batches_after(event: LoopEvent, begun: int) -> dict[Stage, int]:
+    """The stages of so many batches that began from an event on."""
+    stages = [each.stage for each in _turn(event) if each.begins]
+    turns, rest = divmod(begun, len(stages))
+    return {stage: turns * stages.count(stage) + stages[:rest].count(stage) for stage in dict.fromkeys(stages)}

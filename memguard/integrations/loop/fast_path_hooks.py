@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any, final
 from torch import Tensor, is_grad_enabled, nn
 from torch.optim.optimizer import Optimizer
 
-from memguard.allowing import lately
 from memguard.evidence.grad_transforms import compiler, functorch_stack, is_traced, tracing_state
 from memguard.evidence.guarded_hook import StoppableHook
 from memguard.evidence.interface import ProbeContext
 from memguard.forks import process
-from memguard.records.batch_ends import BatchEnd
-from memguard.records.fast_path_state import FastPathState
+from memguard.records.fast_path_state import FastPathState, LoopEvent
 from memguard.torch_objects.hidden_hooks import skipped_by_dynamo
 
 if TYPE_CHECKING:
@@ -28,40 +26,46 @@ if TYPE_CHECKING:
     from memguard.integrations.loop.fast_path import FastPath
 
 
-_make = tuple.__new__  # the constructor of a NamedTuple is one more call
-
-
 class FastPathHook(StoppableHook):
     """What the four have in common; a stopped one holds nothing of the run either.
 
     Args:
-        row: What they share.
-        call: Told where it is no ordinary batch.
+        express: What they share; its row of batches, and who is told where one ends that cannot be noted here.
+        probes: Told of the events of a batch that is looked at; their watch knows the counts.
+        call: Told where it is not the event that is expected.
         failed: Told of an exception in that.
     """
 
-    __slots__ = ("_row",)
+    __slots__ = ("_ended", "_row", "_tell", "_watch")
 
-    def __init__(self, row: FastPathState, call: Callable[..., None], failed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        express: FastPath,
+        probes: ProbeDispatcher,
+        tell: Callable[..., object],
+        call: Callable[..., None],
+        failed: Callable[[Exception], None],
+    ) -> None:
         super().__init__(call, failed)
-        self._row = row
+        self._row, self._watch, self._ended = express.row, probes.watch, express.batch_ended
+        self._tell = tell
 
     def stop(self) -> None:
         """Does nothing from now on, as `StoppableHook.stop` says."""
         super().stop()
-        self._row = FastPathState()  # in which nothing is taken
+        self._row = FastPathState()  # in which nothing is expected
+        self._watch, self._ended, self._tell = ProbeContext(), _nothing, _nothing
 
 
 @final
 class ForwardStart(FastPathHook):
-    """A root model is called: an ordinary batch begins if it is called as in the last one."""
+    """A root model is called: in an ordinary batch, or at the start of one."""
 
-    __slots__ = ("_describe", "_tell", "_watch")
+    __slots__ = ("_describe",)
 
     def __init__(self, express: FastPath, probes: ProbeDispatcher) -> None:
-        super().__init__(express.row, express.forward_start, express.hook_failed)
-        self._describe, self._watch = express.describe, probes.watch
-        self._tell: Callable[..., object] = probes.ordinary_start
+        super().__init__(express, probes, probes.ordinary_start, express.forward_start, express.hook_failed)
+        self._describe = express.describe
 
     @skipped_by_dynamo
     def __call__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
@@ -69,33 +73,48 @@ class ForwardStart(FastPathHook):
         if is_traced() or compiler._is_compiling_flag or kwargs is None:
             return
         row = self._row
+        event = row.expected
         if (
-            row.left > 0
-            and id(model) == row.model
-            and not row.awaited
+            event is not None
+            and id(model) == event.called
             and get_ident() == row.thread
-            and model.training
-            and is_grad_enabled()
+            and model.training is event.training
+            and is_grad_enabled() is event.grad
             and exc_info()[1] is None
             and functorch_stack() is None
             and tracing_state() is None
             and process.pid == row.pid
         ):
             try:
-                inputs = args[0] if len(args) == 1 and not kwargs else None
-                if (
-                    type(inputs) is Tensor
-                    and not inputs.is_nested  # it would refuse to tell its shape
-                    and inputs.shape == row.shape
-                    and inputs.dtype is row.dtype
-                ) or self._describe(args, kwargs):
-                    row.left -= 1
-                    row.begun += 1
-                    row.awaited = row.optimizer
-                    self._watch.batch = row.batch
-                    if row.told:
-                        self._tell(model, args, kwargs)
+                if not event.begins:
+                    if event.ends and not row.end():
+                        self._ended()
+                    row.expected = event.next
                     return
+                inputs = args[0] if len(args) == 1 and not kwargs else None
+                if row.left > 0 and (
+                    (
+                        type(inputs) is Tensor
+                        and not inputs.is_nested  # it would refuse to tell its shape
+                        and inputs.shape == event.shape
+                        and inputs.dtype is event.dtype
+                    )
+                    or self._describe(event, args, kwargs)
+                ):
+                    if event.ends and not row.end():
+                        self._ended()
+                    if row.left > 0:  # nothing was found as it ended
+                        row.left -= 1
+                        row.is_open = True
+                        row.stage = self._watch.stage = event.stage
+                        row.shapes = event.shapes
+                        self._watch.batch = row.batch
+                        row.expected = event.next
+                        if row.told:
+                            self._tell(model, args, kwargs)
+                        else:
+                            row.begun += 1
+                        return
             except Exception as error:
                 self.end(error)
                 return
@@ -104,18 +123,17 @@ class ForwardStart(FastPathHook):
     def stop(self) -> None:
         """Does nothing from now on, and holds nothing."""
         super().stop()
-        self._describe, self._tell, self._watch = _takes_nothing, _nothing, ProbeContext()
+        self._describe = _takes_nothing
 
 
 @final
 class ForwardEnd(FastPathHook):
-    """A root model has answered: in an ordinary batch that nobody looks at there is nothing to say."""
+    """A root model has answered: in an ordinary batch there is nothing to say."""
 
-    __slots__ = ("_tell",)
+    __slots__ = ()
 
     def __init__(self, express: FastPath, probes: ProbeDispatcher) -> None:
-        super().__init__(express.row, express.forward_end, express.hook_failed)
-        self._tell: Callable[..., object] = probes.forward_end
+        super().__init__(express, probes, probes.forward_end, express.forward_end, express.hook_failed)
 
     @skipped_by_dynamo
     def __call__(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
@@ -123,46 +141,26 @@ class ForwardEnd(FastPathHook):
         if is_traced() or compiler._is_compiling_flag:
             return
         row = self._row
-        if row.awaited <= 0 or output is None or get_ident() != row.thread:
+        event = row.expected
+        if event is not None and id(model) == event.answered and output is not None and get_ident() == row.thread:
+            row.expected = event.next
+            if row.told:
+                try:
+                    self._tell(model, args, output)
+                except Exception as error:
+                    self.end(error)
+        else:
             self.hand_on(model, args, output)
-        elif row.told:
-            try:
-                self._tell(model, args, output)
-            except Exception as error:
-                self.end(error)
-
-    def stop(self) -> None:
-        """Does nothing from now on, and holds nothing."""
-        super().stop()
-        self._tell = _nothing
 
 
 @final
 class StepStart(FastPathHook):
-    """An optimizer begins its step: nothing to say of the one that is awaited."""
+    """An optimizer begins its step: nothing to say of the one that is expected."""
 
     __slots__ = ()
 
-    def __init__(self, express: FastPath, failed: Callable[[Exception], None]) -> None:
-        super().__init__(express.row, express.step_start, failed)
-
-    @skipped_by_dynamo
-    def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """What torch calls."""
-        if not (is_traced() or compiler._is_compiling_flag) and id(optimizer) != self._row.awaited:
-            self.hand_on(optimizer, args, kwargs)
-
-
-@final
-class StepEnd(FastPathHook):
-    """An optimizer has made its step: with that of the awaited one an ordinary batch is over."""
-
-    __slots__ = ("_ended", "_tell", "_watch")
-
     def __init__(self, express: FastPath, probes: ProbeDispatcher, failed: Callable[[Exception], None]) -> None:
-        super().__init__(express.row, express.step_end, failed)
-        self._ended, self._watch = express.batch_ended, probes.watch
-        self._tell: Callable[..., object] = probes.optimizer_step_end
+        super().__init__(express, probes, _nothing, express.step_start, failed)
 
     @skipped_by_dynamo
     def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -170,42 +168,48 @@ class StepEnd(FastPathHook):
         if is_traced() or compiler._is_compiling_flag:
             return
         row = self._row
-        if id(optimizer) != row.awaited or get_ident() != row.thread:
+        event = row.expected
+        if event is not None and id(optimizer) == event.stepping and get_ident() == row.thread:
+            row.expected = event.next
+        else:
+            self.hand_on(optimizer, args, kwargs)
+
+
+@final
+class StepEnd(FastPathHook):
+    """An optimizer has made its step, with which an ordinary batch may be over."""
+
+    __slots__ = ()
+
+    def __init__(self, express: FastPath, probes: ProbeDispatcher, failed: Callable[[Exception], None]) -> None:
+        super().__init__(express, probes, probes.optimizer_step_end, express.step_end, failed)
+
+    @skipped_by_dynamo
+    def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """What torch calls."""
+        if is_traced() or compiler._is_compiling_flag:
+            return
+        row = self._row
+        event = row.expected
+        if event is None or id(optimizer) != event.stepped or get_ident() != row.thread:
             self.hand_on(optimizer, args, kwargs)
             return
-        row.awaited, marked = 0, False
         try:
+            row.expected = event.next
+            row.optimizer_steps += 1
             if row.told:
                 self._tell(optimizer)
             else:
                 self._watch.optimizer_steps += 1
-            time, marks = row.clock(), row.marks
-            if len(marks) < row.room and row.since <= time < row.until and not lately:
-                batch, steps, look = row.batch, row.optimizer_steps + 1, row.look()
-                marks.append(
-                    _make(
-                        BatchEnd, (batch, row.stage, row.epoch, None, steps, time, row.shapes, row.host_rss_bytes, look)
-                    )
-                )
-                row.batch, row.optimizer_steps, marked = batch + 1, steps, True
-        except Exception:
-            pass  # the long way meets it again, and tells of it
-        if marked and row.left and not row.told:
-            return
-        try:
-            self._ended(marked=marked)
+            if event.ends and (not row.end() or row.told):
+                self._ended()
         except Exception as error:
             self.end(error)
 
-    def stop(self) -> None:
-        """Does nothing from now on, and holds nothing."""
-        super().stop()
-        self._ended, self._tell, self._watch = _nothing, _nothing, ProbeContext()
 
-
-def _takes_nothing(args: object, kwargs: object) -> bool:
+def _takes_nothing(event: LoopEvent, args: object, kwargs: object) -> bool:
     return False
 
 
-def _nothing(*args: object, **kwargs: object) -> None:
+def _nothing(*args: object) -> None:
     return None

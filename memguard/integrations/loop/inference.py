@@ -20,7 +20,7 @@ Long because all of these rules share what is known of the open batch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, final
+from typing import Any, Protocol, final
 
 from memguard.records.stats import Stage
 
@@ -163,6 +163,8 @@ class BatchInference:
             return
         alone = self._backward or self.trains_nothing or not training
         if self._open and (stage is not self._stage or alone):
+            if self._stage is _TRAIN:
+                self._plain = 0  # it ended without a step: a micro-batch
             self.end()
         if stage is not self._stage:
             self._change(stage)
@@ -194,26 +196,23 @@ class BatchInference:
         """Whether an optimizer's step is under way, as far as one said so."""
         return self._stepping > 0
 
-    def is_plain(self, model: int) -> bool:
-        """Whether the loop is one of batches of one forward and one step, and this model's forward begins the next.
+    def state(self) -> object:
+        """What is known of the loop now, and decides what the next events mean: alike wherever the loop repeats itself.
 
-        Whoever takes such batches over says what he took: `alike_passed`, and `begun_alike` in the middle of one.
+        Whoever takes such events over gives it back with `resume`.
         """
-        return (
-            self._plain >= PLAIN_BATCHES
-            and not (self._open or self._stepping or self.explicit)
-            and self._stage is Stage.TRAIN
-            and model in self._trained
-        )
+        plain = self._plain if self._plain < PLAIN_BATCHES else PLAIN_BATCHES
+        leaders = frozenset(self._leaders) if self._leaders is not None else None
+        counts = self._further, self._derivatives, self._of_parts, self._bare, self._evaluations, self._waiting
+        flags = self._open, self._backward, self._of_step, self._by_evaluation, self._served, self.trains_nothing
+        return self._stage, self._stepping, plain, leaders, tuple(self._evaluated), counts, flags
 
-    def begun_alike(self) -> None:
-        """A batch like the last ones is open; nobody else is told, for the caller has begun it."""
-        self._open, self._backward, self._leaders, self._further, self._derivatives = True, False, None, 0, 0
-        self._bare = self._waiting = 0
-
-    def alike_passed(self) -> None:
-        """Batches like the last ones went by."""
-        self._bare, self._leaders = 0, None
+    def resume(self, state: Any) -> None:
+        """It is again as it was at `state`, after events like those that came then."""
+        self._stage, self._stepping, self._plain, leaders, evaluated, counts, flags = state
+        self._leaders, self._evaluated = set(leaders) if leaders is not None else None, list(evaluated)
+        self._further, self._derivatives, self._of_parts, self._bare, self._evaluations, self._waiting = counts
+        self._open, self._backward, self._of_step, self._by_evaluation, self._served, self.trains_nothing = flags
 
     def _in_step(self, *, training: bool) -> None:
         """A forward inside of a step, which evaluates its closure.

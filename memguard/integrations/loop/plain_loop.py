@@ -75,11 +75,11 @@ class PlainLoop:
         """Optimizer steps before the outermost `batches` loop that is open."""
         self.was_entered = False
         """Whether its guard was opened, even where that failed."""
-        self._looked_for_compiled = self._is_over = False
+        self._looked_for_compiled = False
         self._inference = BatchInference(self, steps_under_way, _may_train)
         self._hear_backward = Hook(self._backward, self.hook_failed)
         self._losses: BackwardCalls | None = None
-        self._express = session.express = FastPath(session, self._inference, self._forwards_open, self)
+        self._express = session.express = FastPath(session, self._inference, self._forwards_open, self, self.enter)
         session.on_step = (self._step_start, self._step_end)
         session.watch.elsewhere.is_idle = self.is_idle
 
@@ -103,7 +103,7 @@ class PlainLoop:
         """Hears of one more root model; a second call with the same one does nothing."""
         if model in self._hooks:
             return
-        self._express.stop()
+        self._express.forget()
         self._parts = None
         if (inside := self._inner.pop(model)) is not None:
             inside.remove()
@@ -142,7 +142,7 @@ class PlainLoop:
         hooks = self._hooks.get(model)
         if hooks is None:
             return False
-        self._express.stop()
+        self._express.forget()
         self._parts = None
         hooks.remove()
         self.leave_inner(model)
@@ -165,7 +165,7 @@ class PlainLoop:
 
     def forward_start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A root model is called."""
-        express, session = self._express, self.session
+        session = self.session
         if session.is_foreign() and not self._moves_here():
             session.watch.elsewhere.start()
             return
@@ -196,10 +196,7 @@ class PlainLoop:
             except Exception as error:
                 recorder.failed("batch inference", error)
         if session.calm.is_on and session.calm.passes(model):
-            express.passed_over(model)
             return
-        if model.training and session.calm.is_trained(model):
-            express.passed_over(model)
         session.forward_start(model, args, kwargs)
 
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
@@ -250,10 +247,9 @@ class PlainLoop:
         """A batch begins."""
         session = self.session
         self._evaluated.clear()
-        if self._express.row.begun:
-            self._express.stop()  # steps without a forward begin one too: is it due after those that were taken?
         session.watch.trains_nothing = self._inference.trains_nothing
         session.batch_start(index)
+        self._express.begin(session.recorder.stage)
         if session.probes.hears_losses != (self._losses is not None):
             self._listen_for_losses()
 
@@ -261,11 +257,11 @@ class PlainLoop:
         """The open batch is over."""
         self.session.batch_end()
         self._express.over()
-        self._is_over = True
 
     def stepped(self) -> None:
         """An optimizer has changed weights, and its step goes on."""
         self.session.watch.optimizer_steps += 1
+        self._express.unsettle()
 
     def crowded(self) -> None:
         """The open batch had several forwards without a backward: an evaluation that forgot eval() looks like that."""
@@ -372,19 +368,16 @@ class PlainLoop:
         return not session.is_foreign()
 
     def _leave_express(self) -> None:
-        if self._express.row.is_open:
-            self._express.leave(in_hook=False)
-        self._express.stop()
+        self._express.leave(in_hook=False)
+        self._express.unsettle()
 
     def _look_for_interrupt(self, *, in_hook: bool) -> None:
         if self._forwards_open.interrupted(in_hook=in_hook):
             self.session.validation.interrupted()
+            self.session.calm.under_way.clear()
 
     def _step_end(self) -> None:
-        self._is_over = False
         self._inference.step_end(_is_alone)
-        if self._is_over:
-            self._express.may_follow()
 
     def _step_start(self) -> None:
         self._inference.step_start()

@@ -70,6 +70,27 @@ class Program:
                 self.model(torch.ones(3, 4))
         self.model.train()
 
+    def adversaries(self) -> None:
+        """A step of each of two models, in which both are called."""
+        fake = self.other(torch.ones(2, 4))
+        self.optimizer.zero_grad()
+        (self.model(torch.ones(2, 4)) + self.model(fake.detach())).sum().backward()
+        self.optimizer.step()
+        self.second.zero_grad()
+        self.model(fake).sum().backward()
+        self.second.step()
+
+    def moves(self) -> None:
+        """Some moves without gradients, then an update from them."""
+        with torch.no_grad():
+            for _ in range(3):
+                self.model(torch.ones(1, 4))
+        self.batch()
+
+    def by_hand(self) -> None:
+        """Nothing steps."""
+        self.model(torch.ones(2, 4)).sum().backward()
+
     def forward_alone(self) -> None:
         self.model(torch.ones(2, 4))
 
@@ -210,6 +231,10 @@ class Program:
         Outer(self.other.parameters(), lr=0.1).step(closure)
 
     def play(self, guard: Guard) -> None:
+        """Repeats some turn for a while, then does something else.
+
+        No turn in which a batch ends with its backward alone: on the short way nobody would know of one left out.
+        """
         self.guard = guard
         others = [self.evaluation, self.forward_alone, self.accumulated, self.closure, self.closure_after_forward]
         others += [self.two_steps, self.other_steps, self.error, self.interrupted, self.nested, self.recursive]
@@ -227,9 +252,11 @@ class Program:
             self.bare_steps,
             self.step_in_step,
         ]
-        for _ in range(14):
+        turns = [self.adversaries, self.moves, self.closure, self.teacher]
+        for i in range(18):
+            turn = self.batch if i % 2 else self.random.choice(turns)
             for _ in range(self.random.randint(1, ORDINARY)):
-                self.batch()
+                turn()
             self.random.choice(others)()
 
 
@@ -274,15 +301,18 @@ class Spy(Probe):
         self.note("batch end", self.watch.record.batch)
 
 
-def told(seed: int, folder: Path) -> tuple[list[Any], dict[str, Any]]:
+def told(seed: int, folder: Path, turn: str | None = None) -> tuple[list[Any], dict[str, Any]]:
     """What a guarded program is told to be, without times and the process's own memory."""
     Spy.heard.clear()
     program = Program(seed)
     models, optimizers = [program.model, program.other], [program.optimizer, program.second]
     validation = "warn" if seed % 4 == 3 else "guard"
     with memguard.watch(models, optimizers, logdir=folder, quiet=True, device="cpu", validation=validation) as guard:
-        program.play(guard)
-        guard.loop._express.stop()  # what was taken is told
+        if turn is None:
+            program.play(guard)
+        for _ in range(2 * ORDINARY if turn is not None else 0):
+            getattr(program, turn or "")()
+        guard.loop._leave_express()  # what was taken is told
         session = guard.session
         probes, watch, loop = session.probes, session.watch, guard.loop._inference
         state = {
@@ -297,8 +327,10 @@ def told(seed: int, folder: Path) -> tuple[list[Any], dict[str, Any]]:
 
 @pytest.fixture(params=[6, 1 << 60], ids=["few looks", "all looked at"])
 def soon(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop is taken to be an ordinary one after few batches."""
+    """A loop is taken to repeat itself after few batches."""
     monkeypatch.setattr("memguard.integrations.loop.inference.PLAIN_BATCHES", 4)
+    monkeypatch.setattr("memguard.integrations.loop.cycles.SETTLED_BATCHES", 4)
+    monkeypatch.setattr("memguard.integrations.loop.fast_path.LEAST_BATCHES", 2)
     monkeypatch.setattr("memguard.evidence.sampling_budget.FIRST_BATCHES", request.param)
     monkeypatch.setattr("memguard.evidence.sampling_budget.SamplingBudget.spend", lambda self, seconds: None)
 
@@ -310,21 +342,43 @@ def test_short_way_tells_what_the_long_way_tells(seed: int, tmp_path: Path, monk
 
     So is what probes are told where they look.
     """
-    taken = 0
-    stop = FastPath.stop
+    short, long, taken = both_ways(monkeypatch, tmp_path, seed)
+    assert short == long
+    assert taken > 8
 
-    def counted(self: FastPath) -> None:
+
+TURNS = "batch", "adversaries", "moves", "by_hand", "accumulated", "closure", "teacher", "two_steps", "other_batch"
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("soon", [6], indirect=True, ids=["few looks"])
+@pytest.mark.parametrize("turn", TURNS)
+def test_every_loop_that_repeats_itself_goes_the_short_way(
+    turn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its turns consist of; and what is told of it stays the same."""
+    monkeypatch.setattr("memguard.integrations.loop.plain_loop.names_evaluation", lambda: False)  # a test's name does
+    short, long, taken = both_ways(monkeypatch, tmp_path, 0, turn)
+    assert short == long
+    assert taken > ORDINARY / 2
+
+
+def both_ways(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, seed: int, turn: str | None = None
+) -> tuple[object, object, int]:
+    """What is told with the short way and without it, and how many batches went the short way."""
+    taken, end = 0, FastPathState.end
+
+    def counted(self: FastPathState) -> bool:
         nonlocal taken
-        taken += self.row.begun
-        stop(self)
+        taken += 1
+        return end(self)
 
     monkeypatch.setattr("memguard.integrations.session.PROBES", (*PROBES, Spy))
-    monkeypatch.setattr(FastPath, "stop", counted)
-    short = told(seed, tmp_path / "short")
-    monkeypatch.setattr(FastPath, "may_follow", FastPath.stop)
-    long = told(seed, tmp_path / "long")
-    assert short == long
-    assert taken > ORDINARY
+    monkeypatch.setattr(FastPathState, "end", counted)
+    short = told(seed, folder / "short", turn)
+    monkeypatch.setattr(FastPath, "_enter", lambda self, event: None)
+    return short, told(seed, folder / "long", turn), taken
 
 
 @pytest.mark.usefixtures("soon")

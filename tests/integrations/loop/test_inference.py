@@ -69,6 +69,19 @@ def test_an_ordinary_loop_has_a_batch_a_step() -> None:
     assert infer("Tb[] Tb[]") == "train ( ) ( )"
 
 
+def test_micro_batches_stay_apart_however_many_steps_came() -> None:
+    """Backwards tell them apart, so they are listened to for good."""
+    loop = BatchInference(told := Told())
+    for _ in range(2 * PLAIN_BATCHES):
+        for _ in range(2):
+            loop.forward(1, training=True)
+            if loop.needs_backward:
+                loop.backward()
+        loop.step_start()
+        loop.step_end()
+    assert told.events.count("(") == 4 * PLAIN_BATCHES
+
+
 def test_accumulation_has_a_batch_a_backward() -> None:
     """Micro-batches are batches; the step closes the last one."""
     assert infer("Tb Tb[] Tb") == "train ( ) ( ) ( )"
