@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
@@ -182,7 +182,9 @@ class UntakenGradientsProbe(Probe):
                     self._conclude(model, untaken)
             self._found = []
             return
-        held = _held()
+        held = _held(watch.optimizers)
+        if any(next(_untaken(model, held), None) for model in watch.models):
+            held = _held()  # one that was made and has not stepped yet, or was hidden; to look for them takes long
         found = [(weakref.ref(model), list(_untaken(model, held))) for model in watch.models]
         self._found = [(ref, untaken) for ref, untaken in found if untaken]
         if not self._found:
@@ -216,9 +218,10 @@ class UntakenGradientsProbe(Probe):
         )
 
 
-def _held() -> set[int]:
-    """Identities of the parameters that any optimizer of the process holds."""
-    groups = (group for one in instances_of(torch.optim.Optimizer) for group in vars(one).get("param_groups", ()))
+def _held(optimizers: Sequence[torch.optim.Optimizer] | None = None) -> set[int]:
+    """Identities of the parameters that these optimizers hold, or any one of the process."""
+    optimizers = instances_of(torch.optim.Optimizer) if optimizers is None else optimizers
+    groups = (group for one in optimizers for group in vars(one).get("param_groups", ()))
     return {id(parameter) for group in groups for parameter in group.get("params", ())}
 
 

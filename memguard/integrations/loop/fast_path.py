@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
+from memguard.evidence.sampling_budget import MAX_INTERVAL
 from memguard.evidence.shapes import describe_shapes
 from memguard.forks import process
 from memguard.integrations.loop.cycles import ANSWERED, CALLED, STEPPED, STEPPING, CycleFinder, Symbol
@@ -235,9 +236,12 @@ class FastPath:
         """A batch is over that was looked at, or it is time to look at clocks and memory, or to judge what waits."""
         try:
             session, probes, recorder, row = self._session, self._probes, self._recorder, self.row
-            judged = row.is_open and recorder.end_alike()
+            in_bounds = not row.is_open
+            judged = not in_bounds and recorder.end_alike()
             if row.told:
                 probes.batch_end()
+                if not in_bounds:
+                    session.account.settle()
             elif judged and (probes.waiting or probes.seconds != probes.settled_seconds):
                 probes.settle()
             if probes.waiting:
@@ -245,7 +249,8 @@ class FastPath:
             if session.on_batch is not None:
                 session.on_batch()
                 row.force_slow_path()
-            if row.told and row.expected is not None:  # maybe nobody will look at the next ones
+            if row.told and row.expected is not None and not (row.left > 0 and self._stays_told()):
+                row.left = 0
                 self.leave(in_hook=False)
                 if self._at is not None:
                     self._enter(self._at)
@@ -263,7 +268,7 @@ class FastPath:
         if event is None:
             return
         self.tell()
-        is_short = row.left > 0 and row.begun < LEAST_BATCHES
+        is_short = not told and row.left > 0 and row.begun < LEAST_BATCHES
         self.count()
         row.expected, row.left, row.told = None, -1, False
         self._at = event
@@ -366,7 +371,7 @@ class FastPath:
         is_open = recorder.batch_is_open
         if is_open and probes.active:
             return
-        left = self._quiet_batches(event) if probes.is_quiet and row.batch > self._watch.dense_until else 0
+        left = self._quiet_batches(event) if self._is_quiet() else 0
         told = not left
         if told and (is_open or probes.hears_more or not _is_simple(event)):
             return
@@ -381,8 +386,16 @@ class FastPath:
         recorder.begin_row()
         if session.on_batch is not None:
             row.force_slow_path()
-        row.left, row.told, row.begun, self._from = left or 1, told, 0, event
+        row.left, row.told, row.begun, self._from = left or MAX_INTERVAL, told, 0, event
         row.expected = event
+
+    def _is_quiet(self) -> bool:
+        """Whether no probe asks for every batch."""
+        return self._probes.is_quiet and self.row.batch > self._watch.dense_until
+
+    def _stays_told(self) -> bool:
+        """Whether probes are told of the next batch of a simple loop too."""
+        return not (self._is_quiet() and self._probes.quiet_batches_ahead(Stage.TRAIN))
 
     def _quiet_batches(self, event: LoopEvent) -> int:
         """How many batches may begin until one is due."""
