@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from memguard.records.facts import ExceptionHolds, Fact, KeptOutputs, Place, RetainedGraphs
+from memguard.records.facts import ExceptionHolds, Fact, KeptOutputs, ModelCopies, Place, RetainedGraphs
 from memguard.records.stats import BatchRecord, Stage
 from memguard.rules.growth_attribution import Batches, GrowthAttribution
 
@@ -138,3 +138,26 @@ def test_what_comes_now_and_then_is_followed_by_its_last_rate() -> None:
     run(follow, 20, 39, KIB, begin=10 * KIB)
     fact = newest(follow)
     assert isinstance(fact, ExceptionHolds) and fact.bytes == 31 * KIB
+
+
+@pytest.mark.parametrize(("seen", "at_end"), [((2, 4, 6), 26), ((2, 4, 3, 4), 4)])
+def test_copies_that_were_fewer_once_are_not_counted_on(seen: tuple[int, ...], at_end: int) -> None:
+    """A list of one round's updates fills and is gone, while something else makes the floor rise."""
+    follow = GrowthAttribution()
+    for round_, copies in enumerate(seen):
+        run(follow, 10 * round_, 10 * round_ + 9, 20 * KIB, begin=200 * KIB * round_)
+        follow.learn(
+            ModelCopies(
+                batch=10 * round_ + 9,
+                stage=Stage.TRAIN,
+                place=PLACE,
+                copies=copies,
+                bytes=100 * KIB * copies,
+                holders=("kept",),
+                averaged=False,
+            )
+        )
+    last = 10 * len(seen)
+    run(follow, last, last + 99, 20 * KIB, begin=20 * KIB * last)
+    fact = newest(follow)
+    assert isinstance(fact, ModelCopies) and fact.copies == at_end and fact.bytes == 100 * KIB * at_end

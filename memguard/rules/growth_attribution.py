@@ -29,6 +29,8 @@ KINDS: Final = (
     *(ExceptionHolds, ModelCopies),
 )
 """Facts of memory of which more may come."""
+NOW_AND_THEN: Final = (KeptResults, ExceptionHolds, ModelCopies)
+"""Those of which more comes with some batches only."""
 DOUBLED: Final = 2
 """Times what was told of that it must have become to be told anew while the run goes on."""
 
@@ -139,6 +141,8 @@ class GrowthAttribution:
         self._batches = Batches()
         self._ends: dict[Stage, int | None] = {}
         self._followed: dict[tuple[object, ...], AttributedGrowth] = {}
+        self._fell: set[tuple[object, ...]] = set()
+        """Facts of what comes now and then that were once told of less than before: it goes, too."""
 
     def observe(self, series: Iterable[Series]) -> None:
         """More records, those that are alike together."""
@@ -161,6 +165,10 @@ class GrowthAttribution:
         span = self._batches.between(fact.stage, _first_batch(fact), last)
         lag = self._batches.between(fact.stage, last + 1, fact.batch)
         rate = None if before is None else _rate_since(before.fact, fact, self._batches)
+        if before is not None and isinstance(fact, NOW_AND_THEN) and _bytes_of(fact) < _bytes_of(before.fact):
+            self._fell.add(key)
+        if key in self._fell:
+            rate = None
         self._followed[key] = AttributedGrowth(fact, self._ends.get(fact.stage), span, lag if lag <= span else 0, rate)
         return fact
 
@@ -244,8 +252,7 @@ def _rate_since(before: Fact, fact: Fact, batches: Batches) -> float | None:
     """Bytes that came with each batch between two facts, of what comes now and then; None where that is not known."""
     passed = batches.between(fact.stage, before.batch + 1, fact.batch)
     more = _bytes_of(fact) - _bytes_of(before)
-    comes_now_and_then = isinstance(fact, (KeptResults, ExceptionHolds, ModelCopies))
-    return more / passed if comes_now_and_then and passed and more > 0 else None
+    return more / passed if isinstance(fact, NOW_AND_THEN) and passed and more > 0 else None
 
 
 def _grown(fact: Fact, times: float, nbytes: int, batch: int) -> Fact:

@@ -369,7 +369,7 @@ def _measured(fact: Any, one: Kept, owned: Container[int], batch: int) -> Fact |
     elif isinstance(fact, KeptResults):
         changes["results"] = max(one.length, fact.results)
     elif isinstance(fact, ModelCopies):
-        changes["copies"] = max(one.length or round(times * fact.copies), fact.copies)
+        changes["copies"] = max(one.length, round(times * fact.copies))  # each element may have several
     elif isinstance(fact, ViewsPinStorage):
         changes |= {"views": round(times * fact.views), "used_bytes": round(times * fact.used_bytes)}
     return replace(fact, **changes)
