@@ -149,7 +149,7 @@ class OutputsAccumulate(Rule):
             f"{who_keeps(fact, beside)} {what} since batch {fact.first_batch} {in_memory(run)}: "
             f"{format_bytes(fact.bytes)}{so_far(run)}, {format_bytes(fact.bytes_per_batch)} more with every "
             f"batch{more}.",
-            _remedy(fact, run),
+            _remedy(fact, run, is_remark=severity is Severity.INFO),
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
             evidence=Evidence.GROWTH,
@@ -216,11 +216,11 @@ class OutputsAccumulate(Rule):
         return max(length - newest.index - 1, 0)
 
 
-def _remedy(fact: KeptOutputs, run: Run) -> str:
-    """What to do about them; where the program clears them itself, that is not among it."""
+def _remedy(fact: KeptOutputs, run: Run, *, is_remark: bool) -> str:
+    """What to do about them; where the program clears them in time itself, that is not among it."""
     if fact.remedy or fact.numbers:
         return fact.remedy or _REMEDY_OF_NUMBERS
-    return f"{_REMEDY_ON_HOST if is_on_host(run) else _REMEDY}{'.' if fact.bounded else _CLEAR}"
+    return f"{_REMEDY_ON_HOST if is_on_host(run) else _REMEDY}{'.' if fact.bounded and is_remark else _CLEAR}"
 
 
 def what_is_kept(fact: KeptOutputs) -> str:
