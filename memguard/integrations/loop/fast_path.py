@@ -249,7 +249,8 @@ class FastPath:
             if session.on_batch is not None:
                 session.on_batch()
                 row.force_slow_path()
-            if row.told and row.expected is not None and not (row.left > 0 and self._stays_told()):
+            is_last = not (row.left > 0 and self._stays_told()) if row.told else not row.left
+            if is_last and row.expected is not None:  # the next one is looked at, or none of the next ones
                 row.left = 0
                 self.leave(in_hook=False)
                 if self._at is not None:

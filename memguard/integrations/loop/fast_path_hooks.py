@@ -201,7 +201,7 @@ class StepEnd(FastPathHook):
                 self._tell(optimizer)
             else:
                 self._watch.optimizer_steps += 1
-            if event.ends and (not row.end() or row.told):
+            if event.ends and (not row.end() or row.told or not row.left):
                 self._ended()
         except Exception as error:
             self.end(error)

@@ -146,3 +146,20 @@ def test_a_network_inside_a_loss_that_was_not_frozen_is_told_as_a_whole() -> Non
 def test_a_backbone_whose_gradients_may_serve_is_silent(reason: str) -> None:
     """Frozen; cleared with the rest; changed by hand; held by an optimizer that is yet to step."""
     assert train_adapter(**{reason: True}).of(UntakenGradients) == []
+
+
+def test_objects_are_not_searched_for_optimizers_where_the_known_ones_hold_all_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To go over all objects takes as long as hundreds of short batches."""
+    searched: list[type] = []
+
+    def note(*kinds: type) -> list[object]:
+        searched.extend(kinds)
+        return []
+
+    monkeypatch.setattr("memguard.evidence.graphs.unused_gradients.instances_of", note)
+    train_adapter(frozen=True)
+    assert not searched
+    train_adapter()
+    assert searched
