@@ -194,9 +194,13 @@ class GrowingNamesProbe(Probe):
         watch = self.watch
         left = last.floor - self._base
         told: dict[Name, int] = {}
+        otherwise: set[Name] = set()
+        """Names that were reported as something else, a list of errors say: that is measured anew."""
         for fact in watch.facts.values():
             if (name := self._of_fact(fact, kept)) is not None:
                 told[name] = max(told.get(name, 0), _bytes_of(fact))
+                if isinstance(fact, MEASURED) and not isinstance(fact, KeptOutputs):
+                    otherwise.add(name)
         taken: set[int] = set()
         for known, nbytes in told.items():
             grown = _growth(known, first, last)
@@ -213,7 +217,7 @@ class GrowingNamesProbe(Probe):
                 return
             left -= _growth(name, first, last)
             taken.update(one.storages)
-            if name in self._told:
+            if name in self._told or name in otherwise:
                 continue
             place = survey.cause(one.link, tensors=not one.weights)
             self._told[name] = place
