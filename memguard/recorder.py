@@ -234,6 +234,7 @@ class Recorder:
     def close(self, reason: str = "finished") -> Summary:
         """The run is over: detectors conclude, sinks and recording close. A second call only returns the summary."""
         if not self._open or process.pid != self._pid:
+            phases.ignore(self.phases)  # which an interrupt may have stopped in the first call
             return self.summary
         with contextlib.ExitStack() as last:  # from the bottom up; an interrupt stops none of them
             last.callback(self._remove_backend)

@@ -9,12 +9,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 import memguard
+import memguard.phases as phase_listeners
 from memguard.integrations.guard import Guard
 from memguard.recording.reader import Recording, find_recordings
 from memguard.records.phases import PhaseTotals
@@ -275,3 +277,22 @@ def test_the_example_names_what_a_step_is_made_of(tmp_path: Path) -> None:
     (found,) = (each for each in recording.findings if each.code == "MG106")
     assert script.read_text().splitlines()[(found.line or 0) - 1].strip() == "entropies.append(entropy)"
     assert (found.holder, found.phase) == ("entropies", "update")
+
+
+def test_an_interrupt_as_a_guard_stops_to_listen_leaves_no_listener(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes before anything is done; the fixture of all tests finds what is left."""
+    real, interrupts = phase_listeners.ignore, [KeyboardInterrupt()]
+
+    def ignore(listener: Any) -> None:
+        if interrupts:
+            raise interrupts.pop()
+        real(listener)
+
+    monkeypatch.setattr(phase_listeners, "ignore", ignore)
+    guard = memguard.watch(device="virtual:64MiB", logdir=tmp_path, quiet=True)
+    guard.__enter__()
+    with pytest.raises(KeyboardInterrupt):
+        guard.__exit__(None, None, None)
+    assert interrupts == []

@@ -38,9 +38,10 @@ _REMEDY_OF_NUMBERS = "store loss.item(), or a copy of the number alone: loss.det
 EVALUATIONS = 50
 """So many more would fill the device, where nobody knows how many are to come."""
 _REMEDY_OF_RESULTS = "collect the results of an evaluation on the CPU (x.cpu()), or keep what is computed from them."
-_REMEDY_ON_HOST = "keep what is computed from them, or update a metric instead"
-_REMEDY = "keep them on the CPU (x.cpu()), or update a metric instead"
-_CLEAR = ", and clear what is kept when the epoch ends."
+_REMEDY_ON_HOST = (
+    "keep what is computed from them, or update a metric instead, and clear what is kept when the epoch ends."
+)
+_REMEDY = "keep them on the CPU (x.cpu()), or update a metric instead, and clear what is kept when the epoch ends."
 
 
 @final
@@ -97,7 +98,7 @@ class OutputsAccumulate(Rule):
     def _worse(self, fact: KeptOutputs, run: Run, message: str, batch: int, nbytes: int | None) -> Claim:
         """What was remarked on is critical after all."""
         self._mild = self._floor = None
-        remedy = fact.remedy or f"{_REMEDY}{_CLEAR}"
+        remedy = fact.remedy or _REMEDY
         return from_fact(
             self,
             replace(fact, batch=batch),
@@ -149,7 +150,7 @@ class OutputsAccumulate(Rule):
             f"{who_keeps(fact, beside)} {what} since batch {fact.first_batch} {in_memory(run)}: "
             f"{format_bytes(fact.bytes)}{so_far(run)}, {format_bytes(fact.bytes_per_batch)} more with every "
             f"batch{more}.",
-            _remedy(fact, run, is_remark=severity is Severity.INFO),
+            fact.remedy or (_REMEDY_OF_NUMBERS if fact.numbers else _REMEDY_ON_HOST if is_on_host(run) else _REMEDY),
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
             evidence=Evidence.GROWTH,
@@ -189,7 +190,7 @@ class OutputsAccumulate(Rule):
             Severity.WARNING if warns else Severity.INFO,
             f"{who_keeps(fact, beside)} the results of evaluations {in_memory(run)}: {format_bytes(fact.bytes)}"
             f"{so_far(run)}, {format_bytes(each)} more with every evaluation.",
-            f"{_REMEDY_ON_HOST}{_CLEAR}" if is_on_host(run) else _REMEDY_OF_RESULTS,
+            _REMEDY_ON_HOST if is_on_host(run) else _REMEDY_OF_RESULTS,
             nbytes=fact.bytes,
             evidence=Evidence.GROWTH,
             count=fact.results,
@@ -214,13 +215,6 @@ class OutputsAccumulate(Rule):
         if newest is None or newest.index is None or length is None:
             return None
         return max(length - newest.index - 1, 0)
-
-
-def _remedy(fact: KeptOutputs, run: Run, *, is_remark: bool) -> str:
-    """What to do about them; where the program clears them in time itself, that is not among it."""
-    if fact.remedy or fact.numbers:
-        return fact.remedy or _REMEDY_OF_NUMBERS
-    return f"{_REMEDY_ON_HOST if is_on_host(run) else _REMEDY}{'.' if fact.bounded and is_remark else _CLEAR}"
 
 
 def what_is_kept(fact: KeptOutputs) -> str:
