@@ -67,7 +67,7 @@ class FastPathState:
         optimizer_steps: Optimizer steps of the run so far.
         expected: The event that is to come on the fast path; None off it.
         left: Batches that may still begin: 0 where these are used up, less where something happened.
-        told: Whether probes are told of the next batch's events; else nobody looks at it.
+        told: Whether probes get the next batch's events; else it is not sampled.
         begun: Batches that began here and were not counted elsewhere yet.
         is_open: Whether a batch of the fast path is open.
         thread, pid: Where the loop runs.

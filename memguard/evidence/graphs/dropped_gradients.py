@@ -57,15 +57,15 @@ class DroppedGradientsProbe(Probe):
     An optimizer steps after a backward that ran through a model of another optimizer, and nothing that went into that
     model wanted a gradient: its weights alone got any. If they are gone as its own optimizer steps, its graph was built
     and run through for nothing: a generator in the step of its critic, an actor in the target of its critic. A gradient
-    that is still the same one by then was used, and the model is silent for good.
+    that is still the same one by then was used, and nothing more is asked of that model.
     """
 
     name: ClassVar[str] = "dropped gradients"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._open: list[tuple[ForwardGraph, weakref.ref[nn.Module]]] = []
-        """Forwards since the last step, of inputs that want no gradient."""
+        self._open: list[tuple[ForwardGraph, weakref.ref[nn.Module], Place]] = []
+        """Forwards since the last step, of inputs that want no gradient, and the lines that called them."""
         self._lines: dict[tuple[int, Place], _Line] = {}
         self._left: dict[int, _LeftBehind] = {}
         """By the identity of the parameter."""
@@ -88,9 +88,9 @@ class DroppedGradientsProbe(Probe):
             return
         if any(tensor.requires_grad for tensor in tensors_in(args)):
             return
-        mark.site = mark.site or call_site()
-        self._open.append((mark, weakref.ref(module)))
-        line = self._lines.get((number, mark.site))
+        site = mark.site or call_site()
+        self._open.append((mark, weakref.ref(module), site))
+        line = self._lines.get((number, site))
         if line is not None:
             line.forwards += 1
             line.bytes = line.bytes or graph_bytes(module, output)
@@ -108,14 +108,14 @@ class DroppedGradientsProbe(Probe):
         for number in held.intersection(self._left):
             self._judge(self._left.pop(number))
         opened, self._open = self._open, []
-        for mark, ref in opened:
+        for mark, ref, site in opened:
             module = ref()
             place = next(trainable(module), None) if module is not None and mark.used else None
             parameter = place() if place is not None else None
             gradient = gradient_of(parameter) if parameter is not None and id(parameter) not in held else None
-            if gradient is None or place is None or mark.site is None:
+            if gradient is None or place is None:
                 continue
-            line = mark.module, mark.site
+            line = mark.module, site
             self._lines.setdefault(line, _Line())
             left = self._left.get(id(parameter))
             if left is None or left.gradient() is not gradient:

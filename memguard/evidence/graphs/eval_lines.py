@@ -44,7 +44,7 @@ class EvalLines:
     Where an evaluation adapts to a task, attacks or explains, backwards run through some of its graphs; each task may
     have a copy of the model. A line whose graphs none ever used is told where they are larger than those that one did.
     So it is in training, where one call alone may be for its values: of a whole roll-out, of a pool to choose from. It
-    is told as well where its graphs are alive beside later ones, whatever their size. A function may ask for values and
+    is reported as well where its graphs live beside later ones, whatever their size. A function may ask for values and
     for what is trained: the way to it tells these calls apart. A model may be trained as a part of another one, and
     asked by itself for values: all it does as a part counts as one line.
 

@@ -290,7 +290,7 @@ class GraphsProbe(Probe):
 
 def _are_one_step(marks: list[ForwardGraph]) -> bool:
     """Whether they are a roll-out or micro-batches of one step: a variable with its loss keeps them until the next."""
-    return len({mark.spent for mark in marks if mark.used}) == 1 and all(mark.used for mark in marks)
+    return all(mark.used for mark in marks) and len({mark.spent for mark in marks}) == 1
 
 
 def _reaches(output: object, old: list[ForwardGraph]) -> bool:

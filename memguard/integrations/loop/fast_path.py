@@ -233,7 +233,7 @@ class FastPath:
     # On the fast path
 
     def batch_ended(self) -> None:
-        """A batch is over that was looked at, or it is time to look at clocks and memory, or to judge what waits."""
+        """A batch that probes saw is over, or it is time to read clocks and memory, or to judge what waits."""
         try:
             session, probes, recorder, row = self._session, self._probes, self._recorder, self.row
             in_bounds = not row.is_open
@@ -250,7 +250,7 @@ class FastPath:
                 session.on_batch()
                 row.force_slow_path()
             is_last = not (row.left > 0 and self._stays_told()) if row.told else not row.left
-            if is_last and row.expected is not None:  # the next one is looked at, or none of the next ones
+            if is_last and row.expected is not None:  # probes see the next one, or none of the next ones
                 row.left = 0
                 self.leave(in_hook=False)
                 if self._at is not None:
@@ -395,7 +395,7 @@ class FastPath:
         return self._probes.is_quiet and self.row.batch > self._watch.dense_until
 
     def _stays_told(self) -> bool:
-        """Whether probes are told of the next batch of a simple loop too."""
+        """Whether probes see the next batch of a simple loop too."""
         return not (self._is_quiet() and self._probes.quiet_batches_ahead(Stage.TRAIN))
 
     def _quiet_batches(self, event: LoopEvent) -> int:
@@ -428,7 +428,7 @@ class FastPath:
 
 
 def _is_simple(event: LoopEvent) -> bool:
-    """Whether a turn is a forward and a step of training: probes can be told of these on the fast path too."""
+    """Whether a turn is a forward and a step of training: probes can see these on the fast path too."""
     turn = _turn(event)
     kinds = [(each.begins, bool(each.answered), bool(each.stepping), each.ends) for each in turn]
     return kinds == _SIMPLE and event.called != 0 and event.stage is Stage.TRAIN

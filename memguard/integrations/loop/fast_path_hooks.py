@@ -31,7 +31,7 @@ class FastPathHook(StoppableHook):
 
     Args:
         express: What they share; its row of batches, and who is told where one ends that cannot be noted here.
-        probes: Told of the events of a batch that is looked at; their watch knows the counts.
+        probes: Get the events of a batch that is sampled; their watch knows the counts.
         call: Told where it is not the event that is expected.
         failed: Told of an exception in that.
     """
