@@ -51,6 +51,7 @@ class OptionValues(TypedDict, total=False):
     peaks: Peaks
     on_oom: OnOom
     history: History
+    source: bool
     progress: bool
     custom_scalars: bool
     loggers: bool
@@ -78,6 +79,7 @@ class Options:
         on_oom: "report" explains an out-of-memory error, "off" does not.
         history: Allocation history, the stack of each allocation: "off", "auto" (a few batches, after growth is
             suspected, and without stacks while the device is nearly full and in pieces), "always" (a bounded ring).
+        source: Whether the recording keeps five lines of code around each finding's line, for the Memory tab.
         progress: Whether Lightning's progress bar and `guard.batches` show a short memory text.
         custom_scalars: Whether to arrange memguard's curves in TensorBoard's Custom Scalars tab; it replaces a layout
             of your own.
@@ -101,6 +103,7 @@ class Options:
     peaks: Peaks = "shared"
     on_oom: OnOom = "report"
     history: History = "auto"
+    source: bool = True
     progress: bool = True
     custom_scalars: bool = False
     loggers: bool = False
@@ -123,7 +126,7 @@ class Options:
             raise TypeError(f"log_every must be a number of batches, got {self.log_every!r}")
         if self.log_every < 1:
             raise ValueError(f"log_every must be at least 1 batch, got {self.log_every}")
-        for name in ("progress", "custom_scalars", "loggers"):
+        for name in ("source", "progress", "custom_scalars", "loggers"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
         for name in ("rules", "ignore"):

@@ -21,6 +21,7 @@ from memguard.records.stats import BatchRecord, Run, Stage
 from memguard.rules import ALL_RULES, make_rules
 from memguard.rules.interface import Rule
 from memguard.rules.selection import codes_of
+from memguard.sinks.code_lines import CodeLines
 from memguard.sinks.interface import Sink
 from memguard.torch_objects.module_parts import buffers_of, parameters_of
 
@@ -87,6 +88,8 @@ class FurtherDevices:
             sinks=[_ToSession(session.recorder)],
             silenced=codes_of(ALL_RULES, options.left_out),
         )
+        if options.source:
+            recorder.add_sink(CodeLines(recorder.line))  # its findings are few: their code is read at the end
         recorder.open({**self._described, "lane": len(self._recorders) + 1})
         for stage in self._stages:
             recorder.stage_start(stage)

@@ -58,6 +58,7 @@ from memguard.records.stats import BatchRecord, Run, SlowStats, Stage
 from memguard.records.summary import Summary
 from memguard.rules import ALL_RULES, make_rules
 from memguard.rules.selection import codes_of
+from memguard.sinks.code_lines import CodeLines
 from memguard.torch_objects.hidden_hooks import numbers_of_ours
 
 if TYPE_CHECKING:
@@ -128,7 +129,8 @@ class Session:
         self.logdir: Path = destination.local
         """Where its files are written."""
         self.backend = choose_backend(options.device, peaks=options.peaks)
-        self._slow = SlowLane(self._read_slow, errands=[self._visit_fleet], presses=self._presses)
+        code = CodeLines(lambda kind, data: self.recorder.line(kind, data))
+        self._slow = SlowLane(self._read_slow, errands=[self._visit_fleet, code.read], presses=self._presses)
         self._host = HostMemory()
         self.recorder = Recorder(
             self.backend,
@@ -140,6 +142,8 @@ class Session:
             rss=self._host.rss_bytes,
             silenced=codes_of(ALL_RULES, options.left_out),
         )
+        if record and options.source:
+            self.recorder.add_sink(code)
         self.watch = make_watch(options, self.backend, lightning=lightning)
         self.watch.find_record, self.watch.line = self._newest_record, self.recorder.line
         self.probes = ProbeDispatcher(self.watch, PROBES)

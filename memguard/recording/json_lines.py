@@ -34,6 +34,7 @@ _BY_NAME: dict[str, tuple[type, ...]] = {
 """Names mean the same wherever they stand, but for these:"""
 _BY_KIND: dict[str, dict[str, tuple[type, ...]]] = {
     "finding": {"advice": (str,)},
+    "code": {"first": (int,)},
     "oom": {"advice": (list,), "owners": (dict,), "site": (dict,), "place": (dict,), "request": (dict,), "id": (str,)},
     "phase": {"times": (int,), "failed": (int,)},
     "end": {"overhead": (dict,), "notes": (list,)},

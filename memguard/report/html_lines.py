@@ -11,6 +11,8 @@ from memguard.records.phases import totals_in
 from memguard.report.summaries import fallen_in
 
 _MOST_SHAPES = 4000
+_MOST_CODE, _MOST_LINES = 1000, 25
+"""Places of which the code is kept, and lines of each; memguard writes fewer."""
 _MOST_PHASES = 4000
 """Lines of phases that are kept; the newest of a name sums up all before it."""
 
@@ -32,6 +34,7 @@ class LineIndex:
         self._told: list[tuple[str, str | None, int | None, str | None]] = []
         """Of each line that tells a finding its cause: the last ones are the findings of the end."""
         self._shapes: dict[int, Any] = {}
+        self._code: dict[tuple[str, int], dict[str, Any]] = {}
         self.session: dict[str, Any] = {}
         """What the run said of itself, updated by what it learned later."""
         self.owners: dict[int, bytes] = {}
@@ -86,6 +89,8 @@ class LineIndex:
                 self._shapes[line["id"]] = line.get("shapes")
         elif kind == "finding":
             self._finding(line)
+        elif kind == "code":
+            self._take_code(line)
         elif kind == "oom":
             self.ooms.append(line)
         elif kind == "called" and line.get("stage") == "train":
@@ -114,12 +119,25 @@ class LineIndex:
         self._told.append(finding.cause)
         self._causes[finding.cause] = {**finding.to_json(), "first_batch": first, "last_batch": last}
 
+    def _take_code(self, line: dict[str, Any]) -> None:
+        """Keeps the code around a finding's line, where all of it is there."""
+        file, number, first, lines = (line.get(name) for name in ("file", "line", "first", "lines"))
+        if file is None or number is None or first is None or lines is None or len(self._code) >= _MOST_CODE:
+            return
+        if all(isinstance(text, str) for text in lines):
+            self._code[file, number] = {"first": first, "lines": lines[:_MOST_LINES]}
+
     @property
     def findings(self) -> list[dict[str, Any]]:
-        """The newest state of each cause: most severe first, then what holds most, then in order of appearance."""
+        """The newest state of each cause: most severe first, then what holds most, then in order of appearance.
+
+        Beside what the finding tells, ``first_batch`` and ``last_batch`` in which it was told, and ``code_lines``, the
+        code around its line: the number of the ``first`` line and the ``lines``, None where the recording has none.
+        """
         order = {"critical": 0, "warning": 1, "info": 2}
         return sorted(
-            self._causes.values(), key=lambda each: (order[each["severity"]], -_size(each), each["first_batch"])
+            ({**each, "code_lines": self._code.get((each["file"], each["line"]))} for each in self._causes.values()),
+            key=lambda each: (order[each["severity"]], -_size(each), each["first_batch"]),
         )
 
     def phases(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 from memguard.recording.reader import Recording, find_recordings
 from memguard.recording.writer import RecordingWriter
 from memguard.records.stats import BatchRecord, Stage
+from memguard.report.html import write_html
 from memguard.report.html_snapshot import snapshot_map
 from memguard.text.units import GIB, MIB, format_bytes
 from tests.browser.chromium import Visit, ink, needs_chromium
@@ -549,6 +550,23 @@ def test_an_address_leads_back_to_what_was_shown(visit: Visit, url: str) -> None
     second.locator("section[data-batch='632']").wait_for()
     assert int(second.locator(".panel.chart").get_attribute("data-total")) < 900
     other.page.close()
+
+
+def test_the_findings_page_shows_the_code_around_the_line(visit: Visit, url: str, demo: Path, tmp_path: Path) -> None:
+    """In the tab and in the file: the recording's lines as text, numbered, the finding's own marked; else none."""
+    recording = Recording.open(find_recordings(demo / "leak")[0])
+    (code,) = recording.of_kind("code")
+    write_html([recording], tmp_path / "report.html")
+    for frame in (visit.alone(url), visit.file(tmp_path / "report.html")):
+        if frame.query_selector("#run"):
+            open_run(frame, "leak")
+        go(frame, "findings")
+        assert [line.rstrip("\n") for line in frame.locator(".code li").all_text_contents()] == [
+            line or " " for line in code["lines"]
+        ]
+        assert frame.get_attribute(".code li", "data-line") == str(code["first"])
+        assert frame.get_attribute(".code li.marked", "data-line") == str(code["line"])
+        assert frame.locator("[data-code=MG201] .code").count() == 0
 
 
 def test_rows_charts_and_findings_can_be_taken_away(visit: Visit, url: str, demo: Path) -> None:

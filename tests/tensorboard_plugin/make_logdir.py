@@ -122,6 +122,8 @@ def make_leak(logdir: Path) -> RecordingWriter:
             writer.line("contents", contents(batch, stage, min(peak, 23 * GIB), leaked, owners).to_json())
         if batch in (LEAK_BEGINS + 12, 900, 1100):
             writer.line("finding", leak_finding(batch, leaked).to_json())
+        if batch == LEAK_BEGINS + 12:
+            writer.line("code", {"file": SCRIPT, "line": 41, "first": 39, "lines": CODE})
         if batch == 405:
             writer.line("finding", eval_finding(batch).to_json())
         if failed:
@@ -222,6 +224,15 @@ def contents(batch: int, stage: Stage, peak: int, leaked: int, owners: dict[str,
         rows=rows,
         moments=[*up, *down],
     )
+
+
+CODE = [
+    "        loss = criterion(model(x), y)",
+    "        loss.backward()",
+    "        losses.append(loss)  # <b>for the plot</b>",
+    "",
+    "        optimizer.step()",
+]
 
 
 def leak_finding(batch: int, leaked: int) -> Finding:

@@ -18,7 +18,7 @@ from memguard.recording.reader import Recording, find_recordings
 from memguard.recording.writer import RecordingWriter
 from memguard.records.stats import BatchRecord, Stage
 from memguard.text.units import GIB
-from tests.tensorboard_plugin.make_logdir import main, make_leak, make_snapshot, session
+from tests.tensorboard_plugin.make_logdir import CODE, SCRIPT, leak_finding, main, make_leak, make_snapshot, session
 from tests.tensorboard_plugin.serving import Server
 
 
@@ -74,6 +74,31 @@ def test_details_tell_first_and_last_batch_of_each_cause(logdir: Path) -> None:
     assert [finding["code"] for finding in findings] == ["MG101", "MG201", "MG504"]
     assert findings[0]["first_batch"] == 632
     assert findings[0]["last_batch"] > 1100
+
+
+def test_a_finding_comes_with_its_code(logdir: Path) -> None:
+    """Where the recording has it; a recording of a version that kept none opens as well."""
+    found = {each["code"]: each["code_lines"] for each in Server(logdir).json("/details", run="leak")["findings"]}
+    assert found == {"MG101": {"first": 39, "lines": CODE}, "MG201": None, "MG504": None}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        {"file": SCRIPT, "line": 41, "first": 39, "lines": ["x", 7]},
+        {"file": SCRIPT, "line": 41, "first": "39", "lines": ["x"]},
+        {"file": SCRIPT, "line": 41, "first": 39, "lines": "x"},
+        {"file": [SCRIPT], "line": 41, "first": 39, "lines": ["x"]},
+    ],
+)
+def test_code_that_memguard_would_not_write_is_left_out(tmp_path: Path, code: dict[str, Any]) -> None:
+    """A stranger's recording: the finding stands, without its code."""
+    writer = RecordingWriter(tmp_path / "run", session())
+    writer.line("finding", leak_finding(7, GIB).to_json())
+    writer.line("code", code)
+    writer.close()
+    (found,) = Server(tmp_path).json("/details", run="run")["findings"]
+    assert (found["code"], found["code_lines"]) == ("MG101", None)
 
 
 def test_details_are_sent_only_when_something_changed(logdir: Path) -> None:

@@ -86,6 +86,16 @@ export function keyOf(finding) {
   return [finding.code, finding.file ? formatPlace(finding.file, finding.line) : null, finding.holder].filter(Boolean).join(" ");
 }
 
+// The code around a finding's line, as it was when the finding was told; the line itself is marked.
+function codePart(finding) {
+  const { first, lines } = finding.code_lines ?? { lines: [] };
+  if (!lines.length) return null;
+  return h("ol", { className: "code", start: first, "aria-label": `Code around line ${finding.line}` }, lines.map((text, at) => {
+    const marked = first + at === finding.line;
+    return h("li", { className: marked ? "marked" : "", "aria-current": marked ? "true" : null, data: { line: first + at } }, text || " ");
+  }));
+}
+
 function card(page, finding) {
   const facts = [
     finding.file ? ["Line", h("a", { href: `vscode://file/${encodeURI(String(finding.file).replace(/^\/+/, ""))}:${finding.line ?? 1}`, title: "Open in an editor" }, h("code", null, `${finding.file}:${finding.line ?? "?"}`))] : null,
@@ -106,6 +116,7 @@ function card(page, finding) {
       } }, "Copy link"), h("button", { onclick: (event) => copy(event.target, findingMarkdown(finding, page.state.run)) }, "Copy as Markdown"),
       h("button", { onclick: () => showFinding(page, finding) }, "Show on the timeline")),
     h("p", null, inline(finding.message)),
+    codePart(finding),
     h("p", { className: "advice" }, h("strong", null, "Fix: "), inline(finding.advice)),
     h("dl", null, facts.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))));
 }
