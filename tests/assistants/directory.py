@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import textwrap
 from pathlib import Path
 
-import memguard
 from memguard.cli import main
 from memguard.forecast.from_file import forecast_target
 from memguard.integrations.script import run_script
 from memguard.recording.writer import RecordingWriter
 from memguard.records.findings import Finding, Severity
 from memguard.records.stats import BatchRecord, Stage
+from tests.allocator.recorded import COMMITTED, SHARED
 
 MIB = 1 << 20
-SNAPSHOTS = Path(memguard.__file__).parents[2] / "shared" / "snapshots"
 
 LEAK = """\
 import torch
@@ -60,10 +60,11 @@ def make_directory(root: Path) -> None:
         run_script(str(script), [], options, module=False)
     _write_ranks(root / "runs" / "ranks")
     _write_lengths(root / "runs" / "lengths")
-    if SNAPSHOTS.is_dir():
-        (root / "snapshots").mkdir()
-        for path in SNAPSHOTS.glob("*.pickle"):
-            shutil.copyfile(path, root / "snapshots" / path.name)
+    (root / "snapshots").mkdir()
+    for path in COMMITTED:
+        (root / "snapshots" / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
+    for path in SHARED:
+        shutil.copyfile(path, root / "snapshots" / path.name)
     (root / "step.py").write_text(textwrap.dedent(STEP))
     told = forecast_target(f"{root}/step.py:make", batch=16, device="24GiB")
     (root / "forecast.json").write_text(json.dumps(told.to_json(), default=str))
