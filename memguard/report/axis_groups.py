@@ -9,7 +9,8 @@ of a node has more on its device. So groups are also compared with what is usual
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -41,6 +42,12 @@ _FEWEST_AT_A_PLACE = 4
 """Ranks with the same place on an axis. Their lower quartile is what is usual there: some of them may be too high."""
 _UNLIKE = ("pp", "ep", "tp", "cp")
 """Axes whose places do different work; replicas and shards (dp, fsdp) do the same."""
+_UNEQUAL = ("pp", "ep", "cp", LOCAL)
+"""Axes whose healthy places may differ in size by design: other layers, tokens, or processes on the device."""
+_LUCK = 0.01
+"""How likely a difference may be among ranks, or places, that are all healthy."""
+_ASSUMED = 4
+"""Ranks that what is assumed of healthy ranks counts for, beside those that are compared."""
 _NAMES = {"pp": "stage", "ep": "expert", "tp": "tensor-parallel part", "cp": "context part"}
 
 
@@ -60,6 +67,18 @@ class Group:
     """The figures of all ranks if these were as the others."""
     words: str
     """Like ``"pp=3 (the last stage)"``, ``"node 7"`` or ``"rank 17 (pp=0, tp=1)"``."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Healthy:
+    """How much healthy ranks may differ in a figure."""
+
+    spread: Callable[[Array], float]
+    """From the positions of the ranks that are compared with: the standard deviation that is assumed of them."""
+    differ: Array | None = None
+    """The figure as it is compared, where the one that names groups is cut: a rise that is no steady growth counts 0.
+    Places of an axis do not differ in it by design."""
 
 
 @final
@@ -86,13 +105,14 @@ class Fleet:
         at = self._positions[rank]
         return {name: value for name, values in self._columns.items() if (value := values[at]) is not None}
 
-    def outlier(self, values: Array, *, of_host: bool = False) -> Group | None:
+    def outlier(self, values: Array, *, of_host: bool = False, healthy: Healthy | None = None) -> Group | None:
         """The group that is above the rest; None where no group explains the figure.
 
         Args:
             values: The figure of each rank, in the order of `ranks`; NaN where it is unknown. A rank without one is in
                 no group; where most have none, there is no group.
             of_host: Whether it is one of the host, which follows nodes rather than parallel axes.
+            healthy: How healthy ranks differ: then a group that may be above the rest by chance is none.
         """
         known = np.flatnonzero(~np.isnan(values))
         if len(known) < max(2, _KNOWN * len(values)):
@@ -111,6 +131,8 @@ class Fleet:
             return None
         _, names, mask, usual = max(found, key=lambda each: each[0])
         beyond = figures - usual
+        if healthy is not None and self._may_be_chance(beyond, mask, names, columns, healthy, known):
+            return None
         others = float(np.median(beyond[~mask]))
         rest = values.copy()
         rest[known[mask]] = usual[mask] + others
@@ -125,6 +147,29 @@ class Fleet:
             rest=rest,
             words=self.words(axes) if axes else self.rank_words(members[0]),
         )
+
+    @staticmethod
+    def _may_be_chance(
+        values: Array, mask: Array, names: tuple[str, ...], columns: _Columns, healthy: Healthy, known: Array
+    ) -> bool:
+        """Whether healthy ranks may differ as much: one rank from another, and one place of an axis from another."""
+        if healthy.differ is not None:
+            values = healthy.differ[known]
+        assumed = healthy.spread(known[~mask])
+        places = _numbers(columns, names) if names else np.arange(len(values))
+        tried = (int(places.max()) + 1) * (len(columns) + 1)  # as many groups on each axis, and single ranks
+        if _by_chance(values, mask, tried, assumed) > _LUCK:
+            return True
+        unequal = [name for name in names if name in _UNEQUAL]
+        if not names:  # a stage, or an expert, may be a single rank
+            top = int(mask.argmax())
+            unequal = [name for name in columns if name in _UNEQUAL and columns[name].count(columns[name][top]) == 1]
+        if healthy.differ is not None or not unequal:
+            return False
+        places = _numbers(columns, names) if names else places
+        medians = np.asarray([np.median(values[places == place]) for place in range(int(places.max()) + 1)])
+        top_place = np.arange(len(medians)) == places[int(mask.argmax())]
+        return _by_chance(medians, top_place, len(medians), None) > _LUCK
 
     def around(self, ranks: Sequence[int], chance: float, *, of_host: bool = False) -> Group | None:
         """The smallest place on one axis that all of some ranks have; None where they may have it by chance.
@@ -293,6 +338,35 @@ def _is_apart(values: Array, mask: Array) -> bool:
     middle = (np.median(inside) + np.median(outside)) / 2
     above: float = (inside > middle).mean()
     return middle > np.median(outside) and above >= _INSIDE and (outside >= middle).mean() <= _OUTSIDE
+
+
+def _numbers(columns: _Columns, names: Sequence[str]) -> Array:
+    """A number for each rank: of its place on some axes."""
+    places = list(zip(*(columns[name] for name in names), strict=True))
+    numbers = {place: number for number, place in enumerate(dict.fromkeys(places))}
+    return np.asarray([numbers[place] for place in places])
+
+
+def _by_chance(values: Array, mask: Array, groups: int, assumed: float | None) -> float:
+    """How likely the highest of so many groups of healthy ranks is so far above the others: a t-test.
+
+    Args:
+        values: The figure of each rank, or place.
+        mask: The group.
+        groups: How many there are of its kind.
+        assumed: Standard deviation that is assumed of healthy ranks; None assumes nothing.
+    """
+    inside, outside = values[mask], values[~mask]
+    more, freedom = float(inside.mean() - outside.mean()), len(values) - 2 + (_ASSUMED if assumed is not None else 0)
+    if more <= 0 or freedom < 1:
+        return 1.0
+    squares = float(((inside - inside.mean()) ** 2).sum() + ((outside - outside.mean()) ** 2).sum())
+    squares += _ASSUMED * (assumed or 0.0) ** 2
+    explained = more**2 / (1 / len(inside) + 1 / len(outside))
+    if squares <= 0:
+        return 0.0
+    deviations = math.sqrt(freedom * math.log1p(explained / squares)) * (8 * freedom + 1) / (8 * freedom + 3)
+    return groups * math.erfc(deviations / math.sqrt(2)) / 2  # Wallace's normal deviate of Student's t
 
 
 def _score(values: Array, mask: Array, total: float) -> float:

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias, final
 import numpy as np
 
 from memguard.records.findings import Finding, Severity
-from memguard.report.axis_groups import RANK, Fleet, Group
+from memguard.report.axis_groups import RANK, Fleet, Group, Healthy
 from memguard.report.text import ranks_text
-from memguard.report.trends import Trend
+from memguard.report.trends import Growth, Trend
 from memguard.text.units import GIB, MIB, format_bytes
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -27,9 +27,8 @@ _LEAST_SHARE, _LEAST_BYTES = 0.001, 256 << 10
 _LEAST_HOST_BYTES = 32 * MIB
 _LEAST_PEAK_SHARE = 0.01
 """Of the device: peaks and what is held differ a little for many reasons."""
-_NOTICED = 0.1
-"""Share of the others' figure by which a group's must be higher among four ranks, half of it among sixteen, and so on:
-few ranks differ by chance."""
+_DIFFER, _DIFFER_ON_HOST = 0.03, 0.1
+"""Share of the others' figure that healthy ranks are assumed to differ by (a standard deviation)."""
 _MOST = 3
 """Groups that are named for one figure."""
 _MOST_VERDICTS = 16
@@ -44,6 +43,10 @@ _ORDER = list(Severity)
 _CAUSES = ("MG1", "MG2", "MG3")
 """Beginnings of the codes of rules that name what keeps memory."""
 _HOST_CODES = ("MG701", "MG702", "MG703", "MG704")
+_GROWTH_CODES = ("MG101", "MG102", "MG104", "MG301", "MG306", "MG501", *_HOST_CODES)
+"""Rules that name what keeps more with each batch."""
+_KEPT_CODES = (*_GROWTH_CODES, "MG302", "MG303", "MG308", "MG309", "MG312")
+"""Rules that name what is kept between batches: it does not make peaks alone higher."""
 
 
 @final
@@ -138,33 +141,49 @@ class Verdicts:
         share = self._total or 0
         grown = max(int(_LEAST_SHARE * share), _LEAST_BYTES)
         large = max(int(_LEAST_PEAK_SHARE * share), MIB if share and share < GIB else 64 * MIB)
-        part = _NOTICED * min(2 / len(self._ranks) ** 0.5, 1.0)
-        self._compare("grows", lambda each: each.trend.device.bytes, grown)
-        self._compare("host-grows", lambda each: each.trend.host.bytes, _LEAST_HOST_BYTES)
-        self._compare("outside", lambda each: each.trend.outside_bytes, large, part)
-        self._compare("host-holds", lambda each: each.trend.host_bytes, 8 * _LEAST_HOST_BYTES, _NOTICED)
-        self._compare("holds", lambda each: each.trend.held_bytes, large, part)
+        self._compare_growth("grows", lambda each: each.trend.device, grown)
+        self._compare_growth("host-grows", lambda each: each.trend.host, _LEAST_HOST_BYTES)
+        self._compare("outside", self._of(lambda each: each.trend.outside_bytes), large)
+        self._compare("host-holds", self._of(lambda each: each.trend.host_bytes), 8 * _LEAST_HOST_BYTES)
+        self._compare("holds", self._of(lambda each: each.trend.held_bytes), large)
         if self._peaks is not None:
-            self._name("peaks", self._peaks, large, part)
+            self._compare("peaks", self._peaks, large)
         self._from_findings()
         return self.found
 
-    def _compare(self, kind: str, figure: _Figure, least: int, part: float = 0.0) -> None:
-        """Names the groups whose figure is above the others'; a rank that does not know its own is in none."""
-        self._name(
-            kind, np.asarray([figure(self._ranks[rank]) for rank in self._fleet.ranks], dtype=float), least, part
-        )
+    def _of(self, figure: _Figure) -> Array:
+        """A figure of each rank; NaN where it is unknown."""
+        return np.asarray([figure(self._ranks[rank]) for rank in self._fleet.ranks], dtype=float)
 
-    def _name(self, kind: str, values: Array, least: int, part: float) -> None:
+    def _compare_growth(self, kind: str, growth: Callable[[AxisRank], Growth], least: int) -> None:
+        """Names the groups that grow, where the others do not wander as far."""
+        wander = np.nan_to_num(self._of(lambda each: growth(each).wander))
+        healthy = Healthy(
+            spread=lambda others: float(np.sqrt(np.mean(wander[others] ** 2))),
+            differ=self._of(lambda each: growth(each).rise),
+        )
+        self._name(kind, self._of(lambda each: growth(each).bytes), least, healthy)
+
+    def _compare(self, kind: str, values: Array, least: int) -> None:
+        """Names the groups whose size is above the others'; a rank that does not know its own is in none."""
+        share = _DIFFER_ON_HOST if kind.startswith("host") else _DIFFER
+        self._name(kind, values, least, Healthy(spread=lambda others: share * float(np.median(values[others]))))
+
+    def _name(self, kind: str, values: Array, least: int, healthy: Healthy) -> None:
         """Names the groups whose figure is above the others', highest first."""
         of_host = kind.startswith("host")
         for _ in range(_MOST):
-            group = self._fleet.outlier(values, of_host=of_host)
-            if group is None or group.more < max(least, part * group.outside):
+            group = self._fleet.outlier(values, of_host=of_host, healthy=healthy)
+            if group is None or (group.more < least and not self._is_found(kind, group)):
                 return
             values = group.rest
             if not self._is_known(kind, group):
                 self.found.append(self._verdict(kind, group))
+
+    def _is_found(self, kind: str, group: Group) -> bool:
+        """Whether a finding of the group says as well that it grows: then small growth counts too."""
+        finding = self._finding_of(group, kind) if kind.endswith("grows") else None
+        return finding is not None and finding.code in _GROWTH_CODES
 
     def _is_known(self, kind: str, group: Group) -> bool:
         """Whether the same ranks were named for what makes this figure higher too."""
@@ -175,12 +194,12 @@ class Verdicts:
             "host-grows": ("grows",),
         }.get(kind, ())
         if kind == "host-grows":  # on the CPU or a virtual device both are one; a finding of the host's own is another
-            finding = self._finding_of(group, of_host=True)
+            finding = self._finding_of(group, kind)
             behind = () if finding is not None and finding.code in _HOST_CODES else behind
         return any(each.kind in behind and set(group.ranks) <= set(each.ranks) for each in self.found)
 
     def _verdict(self, kind: str, group: Group) -> AxisVerdict:
-        finding = self._finding_of(group, of_host=kind.startswith("host"))
+        finding = self._finding_of(group, kind)
         if finding is not None:
             self._named.add(finding.cause)
         called = self._ranks[group.ranks[0]].called
@@ -206,8 +225,9 @@ class Verdicts:
         trend = self._ranks[rank].trend
         return trend.host.per_step if kind.startswith("host") else trend.device.per_step
 
-    def _finding_of(self, group: Group, *, of_host: bool) -> Finding | None:
+    def _finding_of(self, group: Group, kind: str) -> Finding | None:
         """The finding of most weight that the group has and the others lack."""
+        of_host = kind.startswith("host")
         inside = set(group.ranks)
         outside = len(self._ranks) - len(inside)
         fitting = []
@@ -215,12 +235,16 @@ class Verdicts:
             here = len(inside & of.keys())
             shared = here >= _SHARED * len(inside) and len(of) - here <= _ELSEWHERE * outside
             suits, alone = _suits(cause[0], of_host), here == len(of)
-            if not shared and not (suits == 2 and alone and (len(inside) / max(len(self._ranks), 1)) ** here < _CHANCE):
+            suits -= kind == "peaks" and suits == 2 and cause[0] in _KEPT_CODES
+            shared &= suits == 2 or len(inside) > 1  # one rank has what does not explain it by chance
+            says_so = kind.endswith("grows") and suits == 2 and cause[0] in _GROWTH_CODES
+            by_chance = 0.0 if says_so else (len(inside) / max(len(self._ranks), 1)) ** here
+            if not shared and not (suits == 2 and alone and by_chance < _CHANCE):
                 continue
             finding = of[min(inside & of.keys())]
             elsewhere = (len(of) - here) / max(outside, 1)
             severity = _ORDER.index(finding.severity)
-            weight = (suits, shared, finding.file is not None, -elsewhere, severity, finding.bytes or 0)
+            weight = (suits, says_so, shared, finding.file is not None, -elsewhere, severity, finding.bytes or 0)
             fitting.append((weight, finding))
         return max(fitting, key=lambda each: each[0], default=(None, None))[1]
 
@@ -261,6 +285,9 @@ class Verdicts:
                 group = self._fleet.around(sorted(of), _CHANCE, of_host=of_host)
             if group is None or len(self.found) >= _MOST_VERDICTS:
                 continue
+            trend = self._ranks[group.ranks[0]].trend
+            if RANK in group.axes and (trend.host if of_host else trend.device).bytes is not None:
+                continue  # no figure of it differs: checks are samples, and others may have what it has
             is_some = RANK in group.axes or len(of) < _SHARED * len(group.ranks)
             if is_some and _suits(cause[0], of_host) < 2:
                 continue  # what a rank's own list of findings tells as well

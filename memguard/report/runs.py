@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ from memguard.rules.device_share import RankImbalance
 from memguard.text.units import format_bytes
 from memguard.text.urls import is_url, join, shown
 
+_RESTART = re.compile(r"restart(\d+)(?:-device\d+)?$")
 _POINTS = 200
 """Stretches of the run in JSON."""
 
@@ -328,13 +330,15 @@ def _strangers(ranks: list[RankOnDisk]) -> list[str]:
 def began(paths: list[Path]) -> tuple[str, int]:
     """When the last process of a run began: by its files' names, and where those are equal by the file system."""
     last = max(paths, key=lambda path: _stamp(path.name))
-    at = _stamp(last.name).partition("-")[0]
+    at = _stamp(last.name)[0]
     try:
         return at, last.stat().st_mtime_ns
     except OSError:  # gone meanwhile: its name is enough
         return at, 0
 
 
-def _stamp(name: str) -> str:
-    """The part of a recording's name that tells when it began, with node and restart."""
-    return name.removesuffix(".bin").partition("-")[2]
+def _stamp(name: str) -> tuple[str, int, str]:
+    """What of a recording's name tells when it began: the time, the launcher's restart, and node and device."""
+    at, _, place = name.removesuffix(".bin").partition("-")[2].partition("-")
+    restart = _RESTART.search(place)
+    return at, int(restart[1]) if restart is not None else 0, place

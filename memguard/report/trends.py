@@ -15,6 +15,8 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 _PARTS = 8
 """Stretches of equal length whose medians are compared; the first one is left out: it warms up."""
 _LEAST_BATCHES = 2 * _PARTS
+_SHORT, _APART = 64, 4
+"""Short stretches, at most, by which chance is told from growth, and how many lie between two that are compared."""
 _NOTABLE, _FALLS = 0.05, 0.1
 """Parts of the whole rise: what a stretch must rise to count, and what all falls together may come to."""
 
@@ -29,6 +31,10 @@ class Growth:
     None where there are too few batches to tell, or none with a size."""
     per_step: float = 0.0
     """The same for each optimizer step since it began, or for each batch without an optimizer."""
+    rise: float = float("nan")
+    """From the second stretch to the last one, whatever lies between; negative where it fell."""
+    wander: float = float("nan")
+    """Standard deviation that the rise has by chance: of a random walk with noise, as short stretches differ."""
 
 
 _UNKNOWN = Growth(bytes=None)
@@ -87,12 +93,32 @@ def _growth(values: Array, clock: Array) -> Growth:
     medians = median(used, axis=1)[1:]
     times = np.median(clock[len(values) - count * _PARTS :].reshape(_PARTS, count), axis=1)[1:]
     rises, rise = np.diff(medians), float(medians[-1] - medians[0])
+    wander = _wander(used[1:].reshape(-1), _PARTS - 1)
     grows = rises > _NOTABLE * rise
     if rise <= 0 or not grows[-1] or grows.sum() < 2 or -rises[rises < 0].sum() > _FALLS * rise:
-        return Growth()
+        return Growth(rise=rise, wander=wander)
     first = int(grows.argmax())
     steps = float(times[-1] - times[first])
-    return Growth(bytes=int(rise), per_step=float(medians[-1] - medians[first]) / steps) if steps > 0 else Growth()
+    if steps <= 0:
+        return Growth(rise=rise, wander=wander)
+    per_step = float(medians[-1] - medians[first]) / steps
+    return Growth(bytes=int(rise), per_step=per_step, rise=rise, wander=wander)
+
+
+def _wander(values: Array, parts: int) -> float:
+    """How far the median of so many parts' last one is from the first one's by chance; NaN where few values tell.
+
+    Short stretches differ by noise and by a walk. What four of them differ more than two neighbours is the walk's.
+    """
+    width = -(-len(values) // _SHORT)
+    cut = values[len(values) % width :].reshape(-1, width)
+    short = np.median(cut[~np.isnan(cut).any(axis=1)], axis=1)
+    if len(short) <= 2 * _APART:
+        return float("nan")
+    near, far = float(np.diff(short).var()), float((short[_APART:] - short[:-_APART]).var())
+    walk = max(far - near, 0.0) / (_APART - 1)
+    noise = max(near - walk, 0.0)  # of two stretches
+    return float((walk * len(short) + noise * parts / len(short)) ** 0.5)
 
 
 def _sizes(rows: Rows, name: str) -> Array:

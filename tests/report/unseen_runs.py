@@ -118,7 +118,7 @@ def make_run(logdir: Path, fault: Fault, *, batches: int = 2000, seed: int = 7) 
                     chosen.append(number)
             if number in (empty, killed) and start == fault.starts - 1:
                 rank.rows = rank.rows[: 0 if number == empty else length // 3]
-            _write(logdir, mesh, rank, is_last=start == fault.starts - 1 and number not in (empty, killed))
+            write(logdir, mesh, rank, is_last=start == fault.starts - 1 and number not in (empty, killed))
     return tuple(chosen)
 
 
@@ -164,7 +164,7 @@ def _rank(mesh: Mesh, number: int, start: int, batches: int, seed: int, fault: F
     return rank
 
 
-def _write(logdir: Path, mesh: Mesh, rank: Rank, *, is_last: bool) -> None:
+def write(logdir: Path, mesh: Mesh, rank: Rank, *, is_last: bool) -> None:
     session = {
         "rank": rank.rank, "world_size": mesh.ranks, "node": rank.node, "local_rank": rank.rank % mesh.per_node,
         "device": f"cuda:{rank.rank % mesh.per_node}", "device_name": "NVIDIA H100 80GB HBM3",
