@@ -11,6 +11,7 @@ from memguard.records.summary import headroom
 from memguard.report.html_index import RowIndex
 from memguard.report.html_lines import LineIndex
 from memguard.report.html_rows import MARKS, Rows
+from memguard.rules.examples import differences
 
 _MOST_OOMS = 20
 _SPARKLINE = 120
@@ -64,6 +65,7 @@ def details(index: RowIndex, lines: LineIndex, notes: list[str]) -> dict[str, An
         "headroom_bytes": headroom_of(index, lines),
         "medians": _medians(sample, stages),
         "findings": lines.findings,
+        "examples": differences(each["code"] for each in lines.findings),
         "phases": lines.phases(),
         "ooms": lines.ooms[-_MOST_OOMS:],
         "owners": sorted(lines.owners),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -57,6 +58,12 @@ def example_of(code: str) -> Example:
         KeyError: There is none.
     """
     return Example(setup=setup(), difference=_read()[1][code])
+
+
+def differences(codes: Iterable[str]) -> dict[str, str]:
+    """The examples of some rules as differences, by code; memguard's own acts and unknown codes have none."""
+    known = _read()[1]
+    return {code: known[code] for code in codes if code in known}
 
 
 @functools.lru_cache(maxsize=1)

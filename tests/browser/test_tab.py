@@ -10,13 +10,15 @@ import pytest
 
 from memguard.recording.reader import Recording, find_recordings
 from memguard.recording.writer import RecordingWriter
+from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Stage
 from memguard.report.html import write_html
 from memguard.report.html_snapshot import snapshot_map
+from memguard.rules.examples import example_of
 from memguard.text.units import GIB, MIB, format_bytes
 from tests.browser.chromium import Visit, ink, needs_chromium
 from tests.report.planted_faults import Layout, make_run
-from tests.tensorboard_plugin.make_logdir import SCRIPT, leak_finding, session
+from tests.tensorboard_plugin.make_logdir import SCRIPT, eval_finding, leak_finding, session
 from tests.tensorboard_plugin.serving import serve
 
 pytestmark = [pytest.mark.browser, needs_chromium]
@@ -567,6 +569,39 @@ def test_the_findings_page_shows_the_code_around_the_line(visit: Visit, url: str
         assert frame.get_attribute(".code li", "data-line") == str(code["first"])
         assert frame.get_attribute(".code li.marked", "data-line") == str(code["line"])
         assert frame.locator("[data-code=MG201] .code").count() == 0
+
+
+def test_findings_are_grouped_by_cause(visit: Visit, tmp_path: Path) -> None:
+    """One group a rule, the worst first: its places, its example before and after, how to silence it, editor links."""
+    writer = RecordingWriter(tmp_path / "run", session())
+    for batch in range(30):
+        record = {"allocated_start_bytes": GIB, "allocated_peak_bytes": 2 * GIB}
+        writer.record(BatchRecord(batch=batch, stage=Stage.TRAIN, time=1.0, seconds=0.1, **record))
+    first = leak_finding(10, GIB)
+    cell = replace(first, file="<ipython-input-3-ab>", line=2, holder="outputs", severity=Severity.WARNING)
+    for each in (first, eval_finding(12), cell, replace(first, file="/a b/c#d.py", line=5, holder="x", bytes=MIB)):
+        writer.line("finding", each.to_json())
+    writer.line("finding", {**first.to_json(), "code": "MG999", "name": "unheard-of", "severity": "info"})
+    writer.close()
+    with serve(tmp_path) as address:
+        frame = visit.alone(address)
+        go(frame, "findings")
+        groups = "all => all.map(each => [each.dataset.cause, each.querySelectorAll('.finding').length])"
+        assert frame.eval_on_selector_all(".cause", groups) == [["MG101", 3], ["MG201", 1], ["MG999", 1]]
+        group = frame.locator(".cause[data-cause=MG101]")
+        assert "3 places" in group.inner_text() and group.locator(".finding .badge").all_inner_texts() == ["warning"]
+        group.locator("summary").click()
+        shown = group.locator(".example .line").all_text_contents()
+        assert [line.rstrip() for line in shown] == example_of("MG101").difference.splitlines()
+        assert frame.locator(".cause[data-cause=MG999] .example").count() == 0
+        assert 'with memguard.allow("MG101"):' in group.inner_text() and 'ignore=["MG101"]' in group.inner_text()
+        assert frame.eval_on_selector_all(".finding a", "all => all.map(each => each.getAttribute('href'))") == [
+            f"vscode://file/{SCRIPT.lstrip('/')}:41",
+            "vscode://file/a%20b/c%23d.py:5",
+            f"vscode://file/{SCRIPT.lstrip('/')}:63",
+            f"vscode://file/{SCRIPT.lstrip('/')}:41",
+        ]
+        visit.page.goto("about:blank")  # before its server goes
 
 
 def test_rows_charts_and_findings_can_be_taken_away(visit: Visit, url: str, demo: Path) -> None:

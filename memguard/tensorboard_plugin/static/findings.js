@@ -1,4 +1,4 @@
-// What is wrong: the headline, the flags above the chart, and the list grouped by severity.
+// What is wrong: the headline, the flags above the chart, and the list of causes by severity.
 
 import { link } from "./address.js";
 import { h, replace } from "./dom.js";
@@ -96,19 +96,28 @@ function codePart(finding) {
   }));
 }
 
-function card(page, finding) {
+// Opens the line in an editor; null where the file has no path of its own: a notebook's cell.
+function editorAddress(file, line) {
+  const path = String(file).replaceAll("\\", "/");
+  if (!/^(\/|[A-Za-z]:\/)/.test(path)) return null;
+  return `vscode://file/${encodeURI(path.replace(/^\/+/, "")).replaceAll("#", "%23").replaceAll("?", "%3F")}:${line ?? 1}`;
+}
+
+// One finding: a place where the rule of its group holds.
+function card(page, finding, level) {
+  const place = finding.file ? `${finding.file}:${finding.line ?? "?"}` : null;
+  const editor = place && editorAddress(finding.file, finding.line);
   const facts = [
-    finding.file ? ["Line", h("a", { href: `vscode://file/${encodeURI(String(finding.file).replace(/^\/+/, ""))}:${finding.line ?? 1}`, title: "Open in an editor" }, h("code", null, `${finding.file}:${finding.line ?? "?"}`))] : null,
+    place ? ["Line", editor ? h("a", { href: editor, title: "Open in VS Code" }, h("code", null, place)) : h("code", null, place)] : null,
     finding.function ? ["Function", h("code", null, `${finding.function}()`)] : null,
     finding.holder ? ["Held by", h("code", null, finding.holder)] : null,
     ["Batches", finding.first_batch === finding.last_batch ? formatCount(finding.first_batch) : `${formatCount(finding.first_batch)} to ${formatCount(finding.last_batch)}`],
     finding.bytes ? ["Memory", formatBytes(finding.bytes)] : null,
     finding.bytes_per_batch ? ["Growth", `${formatBytes(finding.bytes_per_batch)} per batch`] : null,
-    ["Silence it", h("code", null, `memguard.allow("${finding.code}")`)],
     finding.count > 1 ? ["Seen", `${formatCount(finding.count)} times`] : null,
   ].filter(Boolean);
-  return h("article", { className: `finding ${finding.severity}${page.state.finding === keyOf(finding) ? " chosen" : ""}`, data: { code: String(finding.code) } },
-    h("header", null, h("span", { className: `badge ${finding.severity}` }, String(finding.code)), h("h3", null, title(finding.name)), h("span", { className: "grow" }),
+  return h("article", { className: `finding${page.state.finding === keyOf(finding) ? " chosen" : ""}`, data: { code: String(finding.code) } },
+    h("header", null, finding.severity === level ? null : h("span", { className: `badge ${finding.severity}` }, finding.severity), h("h4", null, place ? h("code", null, formatPlace(finding.file, finding.line)) : "The whole run", finding.holder ? [" ", h("code", null, finding.holder)] : null), h("span", { className: "grow" }),
       h("button", { title: "Copy the address of this finding", onclick: (event) => {
         page.state.finding = keyOf(finding);
         page.tellAddress();
@@ -121,6 +130,28 @@ function card(page, finding) {
     h("dl", null, facts.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))));
 }
 
+// The rule's example as a difference of two programs.
+function examplePart(difference) {
+  if (!difference) return null;
+  const kind = { "-": "before", "+": "after" };
+  return h("details", { className: "example" }, h("summary", null, "Example: before and after"),
+    h("p", { className: "muted small" }, "Lines with \u2212 cause the finding, lines with + replace them."),
+    h("div", { className: "code" }, difference.trimEnd().split("\n").map((line) => h("div", { className: `line ${kind[line[0]] ?? ""}` }, line || " "))));
+}
+
+function silencePart(code) {
+  return h("p", { className: "silence muted small" }, "Is it meant? ", h("code", null, `with memguard.allow("${code}"):`), " around the place silences it there, ", h("code", null, `ignore=["${code}"]`), " (", h("code", null, `memguard run --ignore ${code}`), ") in the whole run. ",
+    h("code", null, `memguard explain ${code}`), " explains the rule.");
+}
+
+// All that one cause does: the rule, each place where it holds, the rule's example, and how to silence it.
+function causePart(page, [first, ...others]) {
+  const code = String(first.code);
+  return h("section", { className: `cause ${first.severity}`, data: { cause: code } },
+    h("header", null, h("span", { className: `badge ${first.severity}` }, code), h("h3", null, title(first.name)), others.length ? h("span", { className: "muted" }, `${others.length + 1} places`) : null),
+    [first, ...others].map((finding) => card(page, finding, first.severity)), examplePart(page.details.examples?.[code]), silencePart(code));
+}
+
 export function findings(page, container) {
   function draw() {
     const found = page.details.findings;
@@ -128,9 +159,11 @@ export function findings(page, container) {
       replace(container, h("section", { className: "empty" }, h("h1", null, "No findings"), h("p", null, "memguard watched this run and found no memory trouble.")));
       return;
     }
+    const causes = new Map();
+    for (const finding of found) causes.set(finding.code, [...(causes.get(finding.code) ?? []), finding]); // most severe first
     replace(container, Object.entries(TITLES).map(([severity, heading]) => {
-      const cards = found.filter((finding) => finding.severity === severity);
-      return cards.length ? h("section", null, h("h2", null, heading, h("span", { className: "muted" }, ` ${cards.length}`)), cards.map((finding) => card(page, finding))) : null;
+      const some = [...causes.values()].filter(([first]) => first.severity === severity);
+      return some.length ? h("section", null, h("h2", null, heading, h("span", { className: "muted" }, ` ${some.length}`)), some.map((each) => causePart(page, each))) : null;
     }));
   }
   draw();
