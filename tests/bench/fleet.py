@@ -36,6 +36,8 @@ RANKS, PROCESSES, TURNS, BATCHES = 1000, 4, 15, 80
 TURN_SECONDS = 12.0
 """By the clock that paces exports, whatever a busy machine takes: a batch lasts 150 ms."""
 NODE = 8
+PACES = 0.15, 0.5, 2.0, 10.0
+"""Seconds of a batch."""
 GIB = 1 << 30
 
 COLLECTOR = """
@@ -96,7 +98,33 @@ def _measure(folder: Path, ranks: int, turns: int) -> list[Row]:
     last = _ask(collector)
     collector.kill()
     collector.communicate()
-    return [*_costs(told), *_arrived(folder, told, first, last, ranks, turns), *_scraped(scrapes)]
+    return [*_costs(told), *_paces(), *_arrived(folder, told, first, last, ranks, turns), *_scraped(scrapes)]
+
+
+def _paces() -> list[Row]:
+    """More a batch with an exporter, by how long a batch lasts: in pairs with a rank without one, caches cold."""
+    import numpy as np
+
+    collector, port = _collector(0)
+    os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{port}"
+    rows, cold = [], np.zeros(32 << 20, dtype=np.uint8)
+    for pace in PACES:
+        with tempfile.TemporaryDirectory() as folder:
+            pair = [_Rank(Path(folder) / str(export), 0, 1, export) for export in (None, "otlp")]
+            costs = np.zeros((max(int(3 * EVERY_SECONDS / pace), 200), 2, 2))
+            for batch in range(len(costs)):
+                for at in (0, 1) if batch % 2 else (1, 0):
+                    cold += 1
+                    costs[batch, at] = pair[at].paced_batch(pace)
+            for each in pair:
+                each.recorder.close()
+        more = (costs[:, 1] - costs[:, 0])[20:] * 1e6  # what takes long to load is loaded
+        loop, lane = np.median(more[:, 0]), np.mean(more[:, 1])
+        rows.append(Row(f"a batch of {pace:g} s: more in the loop's thread", loop, "us", 20.0))
+        rows.append(Row(f"a batch of {pace:g} s: more in the slow lane's, exports included", lane, "us"))
+    collector.kill()
+    collector.communicate()
+    return rows
 
 
 def _costs(told: list[dict[str, Any]]) -> list[Row]:
@@ -228,6 +256,16 @@ class _Rank:
         self.recorder.row.optimizer_steps += 1
         self.recorder.batch_end()
 
+    def paced_batch(self, seconds: float) -> tuple[float, float]:
+        """One batch by itself, as slow ones come: processor time in the loop's thread, and in the slow lane's."""
+        began = time.process_time()
+        self.batch()
+        self.recorder.judge()
+        looped = time.process_time()
+        self.seconds += seconds
+        self.deliver()
+        return looped - began, time.process_time() - looped
+
     def find(self) -> None:
         from tests.fakes import claim
 
@@ -311,13 +349,14 @@ def page(rows: list[Row]) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a hundred ranks, rough figures")
+    parser.add_argument("--paces", action="store_true", help="only what batches of different length pay")
     parser.add_argument("--save", action="store_true", help=f"write {PAGE.name}")
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
         print(json.dumps(work(Path(given.worker[0]), *map(int, given.worker[1:]))))
     else:
-        measured = measure(quick=given.quick)
+        measured = _paces() if given.paces else measure(quick=given.quick)
         print(page(measured))
-        if given.save:
+        if given.save and not given.paces:
             PAGE.write_text(page(measured), encoding="utf-8")
