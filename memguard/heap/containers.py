@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.distributions import Distribution
 
 from memguard.heap.attributes import attributes_of, mro_of, namespace_of
 from memguard.heap.tensors import is_tensor
@@ -146,19 +147,19 @@ def latest_of(container: Any) -> tuple[Any, ...]:
 
 
 def elements_of(value: Any) -> Iterable[Any]:
-    """What a tuple, list, dict or dataclass holds, as it is iterated over; nothing of all else."""
+    """What a tuple, list, dict, dataclass or distribution holds, as it is iterated over; nothing of all else."""
     kind = type(value)
     if issubclass(kind, dict):
         return list(dict.values(value))
     if issubclass(kind, (tuple, list)):
         return iter((list.__iter__ if issubclass(kind, list) else tuple.__iter__)(value))
-    if any("__dataclass_fields__" in namespace_of(base) for base in mro_of(kind)):
+    if any(base is Distribution or "__dataclass_fields__" in namespace_of(base) for base in mro_of(kind)):
         return list(attributes_of(value).values())
     return ()
 
 
 def tensors_in(value: Any, depth: int = 6, *, most: int = MAX_TENSORS) -> Iterable[torch.Tensor]:
-    """The tensors in a nest of tuples, lists, dicts and dataclasses, without running code of the user's.
+    """The tensors in a nest of tuples, lists, dicts, dataclasses and distributions, without running code of the user's.
 
     Args:
         value: The nest.

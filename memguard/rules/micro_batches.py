@@ -50,7 +50,7 @@ class MicroBatchGraph(Rule):
         each = fact.bytes / max(fact.graphs, 1)
         peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
         until, yet = (" until the optimizer's step", "") if fact.at_step else ("", " and the optimizer has yet to step")
-        name = fact.place.holder or "it"
+        name, which = fact.place.holder or "it", "forward" if fact.of_parts else "micro-batch"
         why = "no backward ever runs through them" if fact.unused else f"their backward has run{yet}"
         copy = "without its graph (x.detach(), or x.item() for a number)"
         if fact.unused:
@@ -62,7 +62,7 @@ class MicroBatchGraph(Rule):
             fact,
             run,
             Severity.WARNING if fact.bytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST) else Severity.INFO,
-            f"{holder(fact.place)} keeps the graphs of {plural(fact.graphs, 'earlier micro-batch')} alive{until}, "
+            f"{holder(fact.place)} keeps the graphs of {plural(fact.graphs, f'earlier {which}')} alive{until}, "
             f"though {why}: {format_bytes(fact.bytes)}{peak}, {format_bytes(each)} for each.",
             f"store what goes into {name} {copy}.",
             nbytes=fact.bytes,

@@ -69,6 +69,8 @@ class EvalGraph(Rule):
             )
             return
         size = f", {format_bytes(fact.bytes)} each" if fact.bytes else ""
+        if fact.bytes and fact.alive > 1:
+            size += f" and {fact.alive} alive at once"
         if fact.derivative:
             yield self._derivative(fact, run, size)
             return
@@ -112,7 +114,7 @@ class EvalGraph(Rule):
             Severity.WARNING,
             message,
             advice,
-            nbytes=fact.bytes,
+            nbytes=fact.bytes and fact.bytes * fact.alive,
             name=fact.module,
             evidence=Evidence.PEAK,
         )
@@ -157,11 +159,15 @@ class FrozenModelGraph(Rule):
         self._told = _Told()
         self._modules: set[str] = set()
         """Classes of the models that were told."""
+        self._gradients_bytes = 0
+        """Of the weights in them, those that were told."""
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from graphs of a model that others are trained beside."""
-        if isinstance(fact, UntakenGradients) and not (fact.whole and fact.module in self._modules):
-            yield self._untaken(fact, run)
+        if isinstance(fact, UntakenGradients):
+            told = fact.whole and fact.module in self._modules
+            if not told and fact.bytes > self._gradients_bytes:
+                yield self._untaken(fact, run)
         if not isinstance(fact, UnusedGraphs) or not fact.frozen or self._told.differently(fact):
             return
         self._modules.add(fact.module)
@@ -171,6 +177,7 @@ class FrozenModelGraph(Rule):
             yield self._dropped(fact, run, called)
             return
         if fact.gradients_bytes is not None:
+            self._gradients_bytes += fact.gradients_bytes
             yield from_fact(
                 self,
                 fact,
@@ -178,9 +185,9 @@ class FrozenModelGraph(Rule):
                 Severity.WARNING,
                 f"{called}{f', called at {where},' if where else ''} gets gradients "
                 f"({format_bytes(fact.gradients_bytes)}) in every backward though no optimizer holds its weights: its "
-                "graph is built and run through for nothing.",
+                f"graph{f' of {format_bytes(fact.bytes)}' if fact.bytes else ''} is built and run through for nothing.",
                 f"call it under `with torch.no_grad():`, and freeze it once: {freeze}.",
-                nbytes=fact.gradients_bytes,
+                nbytes=fact.gradients_bytes + (fact.bytes or 0),
                 evidence=Evidence.PEAK,
                 name=called,
             )

@@ -35,6 +35,21 @@ class _Line:
     """Optimizer steps before the first of the unused."""
     beside: int = 0
     """Of the unused, those that were alive at a later forward of their model."""
+    alive: int = 1
+    """The most of its graphs that were alive at once, without a backward so far."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class UnusedLine:
+    """A line that is to be told: how many of its forwards' graphs died unused, and what one held."""
+
+    place: Place
+    unused: int
+    forwards: int
+    bytes: int
+    alive: int
+    """Of them, the most at once."""
 
 
 @final
@@ -58,28 +73,29 @@ class EvalLines:
 
     def answered(self, module: nn.Module, mark: ForwardGraph, output: object, ledger: GraphTracker) -> None:
         """Notes the way to a call in training, and which graphs are alive beside its own; sizes a line's second one."""
+        alive = 1
         if self._training and mark.training and mark.outer is None:
             mark.way = tuple(level.place for level in stack_of(module))
             for other in list(ledger.live.values()):
                 if other.module == mark.module and other is not mark and not other.used:
                     other.beside = True
+                    alive += other.way == mark.way
         line = self._line(mark, type(module).__name__, new=True)
         if line is not None:
             line.forwards += 1
+            line.alive = max(line.alive, alive)
             if line.forwards == 2:
                 line.bytes = graph_bytes(module, output)
             elif mark.outer is not None and line.forwards & (line.forwards - 1) == 0:
                 line.bytes = max(line.bytes or 0, graph_bytes(module, output) or 0)  # it may be of several sizes
 
-    def died(
-        self, mark: ForwardGraph, name: str, least: int = LEAST, *, few: bool = False
-    ) -> tuple[Place, int, int, int] | None:
-        """Counts a graph that died; the line, if it is to be told, its unused graphs, its forwards and bytes of one.
+    def died(self, mark: ForwardGraph, name: str, least: int = LEAST, *, few: bool = False) -> UnusedLine | None:
+        """Counts a graph that died; its line, if that is to be told.
 
         Args:
             mark: The graph's.
             name: The model's class.
-            least: Bytes from which on it is told.
+            least: Bytes from which on it is told, of all that are alive at once.
             few: Whether too few graphs of this model itself died unused: then the line's are of several models, which
                 are evaluated where steps lie between, as after each fold; all at once they may be teachers.
         """
@@ -94,18 +110,19 @@ class EvalLines:
         line.since = mark.steps if line.unused == 1 else line.since
         if few and line.since == mark.steps:
             return None
-        if mark.outer is not None or line.told or line.used or line.unused < MIN_UNUSED or (line.bytes or 0) < least:
+        nbytes = line.bytes or 0
+        if mark.outer is not None or line.told or line.used or line.unused < MIN_UNUSED or nbytes * line.alive < least:
             return None
         others = [other.bytes or 0 for (_, of), other in self._lines.items() if of == name and other.used]
         if self._training and not any(others):
             return None  # what its backwards need is not known yet
-        if (line.bytes or 0) < LARGER * max(others, default=0) and line.beside < MIN_UNUSED:
+        if nbytes < LARGER * max(others, default=0) and line.beside < MIN_UNUSED:
             return None
         place = self._place(mark, name)
         if place is None:
             return None
         line.told = True
-        return place, line.unused, line.forwards, line.bytes or 0
+        return UnusedLine(place, line.unused, line.forwards, nbytes, line.alive)
 
     def _line(self, mark: ForwardGraph, name: str, *, new: bool) -> _Line | None:
         if mark.training is not self._training or mark.stage.evaluates is self._training or mark.fed:

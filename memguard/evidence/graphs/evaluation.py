@@ -17,7 +17,7 @@ from torch import nn
 from memguard.autograd.graph import iter_nodes
 from memguard.evidence.forward_outputs import graph_bytes
 from memguard.evidence.graph_tracker import KEY, ForwardGraph, ForwardToken
-from memguard.evidence.graphs.eval_lines import EvalLines
+from memguard.evidence.graphs.eval_lines import EvalLines, UnusedLine
 from memguard.evidence.graphs.evaluated_models import EvaluatedModel, largest
 from memguard.evidence.interface import Probe, ProbeContext, is_optimized
 from memguard.evidence.minimum_sizes import LEAST, least_of_device, least_of_peak
@@ -144,7 +144,7 @@ class EvaluationProbe(Probe):
             few = model.unused + 1 < MIN_UNUSED and not model.beside
             line = self._lines.died(mark, model.name, few=few and not model.used) if not mark.alive else None
             if line is not None and (model.used or few) and not self._differentiates(model):
-                self._tell_line(model, *line)
+                self._tell_line(model, line)
             if mark.used or mark.fed:
                 if model.used:
                     self._conclude_sites(model, training=mark.training)
@@ -190,7 +190,7 @@ class EvaluationProbe(Probe):
             least = max(least_of_device(watch.device_total_bytes), least_of_peak(watch.record) or LEAST)
             line = self._calls.died(mark, model.name, least)
             if line is not None and not self._differentiates(model):
-                self._tell_line(model, *line, training=True)
+                self._tell_line(model, line, training=True)
 
     def _asked(self, model: EvaluatedModel) -> Place:
         """Where the model is asked; notes whether its graph can leave the function that asks."""
@@ -315,22 +315,21 @@ class EvaluationProbe(Probe):
                 self._tell(model, named, unused, frozen=True)
                 return
 
-    def _tell_line(
-        self, model: EvaluatedModel, place: Place, unused: int, forwards: int, nbytes: int, *, training: bool = False
-    ) -> None:
+    def _tell_line(self, model: EvaluatedModel, line: UnusedLine, *, training: bool = False) -> None:
         """Tells of one line, where backwards run through other graphs of this model."""
-        if any(other.told and place in (other.asked, other.place) for other in self._models.values()):
+        if any(other.told and line.place in (other.asked, other.place) for other in self._models.values()):
             return
         model.told = 2
         self.report(
             UnusedGraphs(
                 batch=self.watch.batch,
                 stage=self.watch.stage,
-                place=place,
+                place=line.place,
                 module=model.name,
-                count=unused,
-                forwards=forwards,
-                bytes=nbytes,
+                count=line.unused,
+                forwards=line.forwards,
+                bytes=line.bytes,
+                alive=line.alive,
                 alone=True,
                 training=training,
             )

@@ -1,4 +1,4 @@
-"""Frozen parts inside a model: no optimizer holds them, yet they build graphs that nothing uses."""
+"""Frozen parts inside a model: no optimizer holds them, yet they build graphs, for nothing or for gradients unused."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from torch import nn
 from memguard.autograd.graph import iter_nodes
 from memguard.evidence.forward_outputs import graph_bytes
 from memguard.evidence.graphs.parts_without_optimizer import callable_below, unheld_parts
+from memguard.evidence.graphs.unused_gradients import Untaken, untaken_weights
 from memguard.evidence.guarded_hook import Hook
 from memguard.evidence.interface import Probe, ProbeContext, is_optimized
 from memguard.evidence.naming.call_stacks import name_in
@@ -28,7 +29,7 @@ from memguard.records.facts import NOWHERE, Fact, Place, UnusedGraphs
 from memguard.records.stats import Stage
 from memguard.torch_objects.hidden_hooks import HiddenHook, without_number
 from memguard.torch_objects.module_parts import parameters_of, parts_of
-from memguard.torch_objects.storages import MOST_OWNED
+from memguard.torch_objects.storages import MOST_OWNED, storages_of
 
 KEY = "memguard.inner"
 AFTER_STEPS = 4
@@ -77,8 +78,10 @@ class _Used:
 class _Part:
     """One part of a model, of which no optimizer holds a weight."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, model: int) -> None:
         self.ref = weakref.ref(module)
+        self.model = model
+        """Identity of the model that it belongs to."""
         self.name = type(module).__name__
         self.hooks: list[tuple[Hook, HiddenHook]] = []
         self.hooked: list[weakref.ref[nn.Module]] = []
@@ -87,6 +90,10 @@ class _Part:
         self.waited = 0
         self.calls = 0
         self.graphs: list[tuple[weakref.ref[_Graph], _Used]] = []
+        self.fed = False
+        """Whether it was called with what has a graph: the gradients of that need its own."""
+        self.untaken: list[Untaken] = []
+        """Its weights that had gradients at the first call."""
         self.place: Place | None = None
         self.bytes: int | None = None
         self.sized = -1
@@ -209,7 +216,7 @@ class InnerFrozenProbe(Probe):
                     continue
                 if len(self._parts) == MAX_PARTS:
                     return
-                part = _Part(module)
+                part = _Part(module, id(model))
                 part.listen([module], self._called)
                 self._parts.append(part)
 
@@ -220,6 +227,7 @@ class InnerFrozenProbe(Probe):
         whole, given = part.ref(), [tensor for tensor in tensors_in(args) if tensor.requires_grad]
         part.heard = part.heard or not given
         if given or whole is None:
+            part.fed = part.fed or module is whole
             if part.sized == self.watch.batch and whole is not None and _continues(part, given):
                 part.bytes = max(part.bytes or 0, graph_bytes(whole, output) or 0) or None
             return
@@ -227,6 +235,8 @@ class InnerFrozenProbe(Probe):
         if node is None:
             return
         part.calls += 1
+        if part.calls == 1:
+            part.untaken = list(untaken_weights(whole, set()))
         graph, used = _Graph(), _Used()
         node.metadata[KEY] = graph
         without_number(node.register_prehook, used)
@@ -240,6 +250,8 @@ class InnerFrozenProbe(Probe):
             part.bytes, part.sized = graph_bytes(whole, output), self.watch.batch
 
     def _conclude(self) -> None:
+        # Where a part goes on with what an adapter before it answered, the model's backward needs its graph.
+        fed = {part.model for part in self._parts if part.fed or not part.calls}
         for part in list(self._parts):
             if not part.heard:
                 self._wait(part)
@@ -249,7 +261,11 @@ class InnerFrozenProbe(Probe):
                 continue
             self._parts.remove(part)
             part.leave()
-            if len(unused) < MIN_UNUSED or any(use.used for _, use in part.graphs) or part.place is None:
+            used, gradients = [use for _, use in part.graphs if use.used], []
+            if used and not unused and part.model not in fed:
+                gradients = [gradient for one in part.untaken if (gradient := one.gradient_now()) is not None]
+            told = len(used) if gradients else len(unused)
+            if told < MIN_UNUSED or (used and not gradients) or part.place is None:
                 continue
             module = part.ref()
             if module is None or is_optimized(self.watch, [module]):
@@ -260,9 +276,10 @@ class InnerFrozenProbe(Probe):
                     stage=self.watch.stage,
                     place=part.place,
                     module=part.name,
-                    count=len(unused),
+                    count=told,
                     forwards=part.calls,
                     bytes=part.bytes,
+                    gradients_bytes=sum(storages_of(gradients).values()) if gradients else None,
                     frozen=True,
                 )
             )

@@ -156,14 +156,21 @@ class MicroBatchesProbe(Probe):
         self._suspects = None
 
     def _waiting(self, *, or_retained: bool = False) -> list[ForwardGraph]:
-        """Those of one model that are alive, and that no further backward ran through."""
+        """Those of one model that are alive, and that no further backward ran through.
+
+        Where a model's parts are called in its place, a decoder for each task, those of all parts.
+        """
         steps = self.watch.optimizer_steps
         by_module: dict[int, list[ForwardGraph]] = {}
+        of_all: list[ForwardGraph] = []
         for mark, uses in self._spent.values():
             is_spent = mark.uses == uses and mark.created is None and (or_retained or mark.kept is None)
             if mark.alive and mark.steps == steps and is_spent:
                 by_module.setdefault(mark.module, []).append(mark)
-        return max(by_module.values(), key=len, default=[])
+                if mark.outer is None:
+                    of_all.append(mark)
+        most = max(by_module.values(), key=len, default=[])
+        return most if len(most) >= FEWEST else of_all
 
     def _find(self, marks: list[ForwardGraph]) -> tuple[list[Holder], int, bool]:
         """Who collects some graphs, the bytes that these hold, and whether most of them are saved for a backward."""
@@ -198,6 +205,7 @@ class MicroBatchesProbe(Probe):
             stage=Stage.TRAIN,
             place=(None if unused else self._filled) or holders[0].place,
             graphs=len(marks),
+            of_parts=len({mark.module for mark in marks}) > 1,
             bytes=held,
             saves=saves,
             at_step=at_step,

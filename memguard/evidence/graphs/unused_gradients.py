@@ -137,8 +137,8 @@ class UnownedGradientsProbe(Probe):
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Untaken:
-    """A weight that no optimizer held at the first look, in plain numbers."""
+class Untaken:
+    """A weight that no optimizer held when it was looked up, in plain numbers."""
 
     place: ParameterAt
     version: int
@@ -167,7 +167,7 @@ class UntakenGradientsProbe(Probe):
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
-        self._found: list[tuple[weakref.ref[nn.Module], list[_Untaken]]] | None = None
+        self._found: list[tuple[weakref.ref[nn.Module], list[Untaken]]] | None = None
         """By root model; None before the first look."""
 
     def on_batch_end(self) -> None:
@@ -183,9 +183,9 @@ class UntakenGradientsProbe(Probe):
             self._found = []
             return
         held = _held(watch.optimizers)
-        if any(next(_untaken(model, held), None) for model in watch.models):
+        if any(next(untaken_weights(model, held), None) for model in watch.models):
             held = _held()  # one that was made and has not stepped yet, or was hidden; to look for them takes long
-        found = [(weakref.ref(model), list(_untaken(model, held))) for model in watch.models]
+        found = [(weakref.ref(model), list(untaken_weights(model, held))) for model in watch.models]
         self._found = [(ref, untaken) for ref, untaken in found if untaken]
         if not self._found:
             self.unsubscribe("on_batch_end")
@@ -194,7 +194,7 @@ class UntakenGradientsProbe(Probe):
         """Forgets the places of all weights."""
         self._found = []
 
-    def _conclude(self, model: nn.Module, untaken: list[_Untaken]) -> None:
+    def _conclude(self, model: nn.Module, untaken: list[Untaken]) -> None:
         watch, held = self.watch, _held()
         known = [one for one in untaken if id(one.place()) not in held]
         gradients = [gradient for one in known if (gradient := one.gradient_now()) is not None]
@@ -225,11 +225,12 @@ def _held(optimizers: Sequence[torch.optim.Optimizer] | None = None) -> set[int]
     return {id(parameter) for group in groups for parameter in group.get("params", ())}
 
 
-def _untaken(model: nn.Module, held: set[int]) -> Iterator[_Untaken]:
+def untaken_weights(model: nn.Module, held: set[int]) -> Iterator[Untaken]:
+    """The weights of a model that have gradients and that are not held, as they are now."""
     for place in trainable(model):
         parameter = place()
         if parameter is None or id(parameter) in held or parameter.is_inference():
             continue
         gradient = gradient_of(parameter)
         if gradient is not None:
-            yield _Untaken(place, parameter._version, id(gradient), gradient._version)
+            yield Untaken(place, parameter._version, id(gradient), gradient._version)

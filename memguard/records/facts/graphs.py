@@ -92,6 +92,8 @@ class UnusedGraphs(Fact):
     forwards: int
     bytes: int | None = None
     """What one such graph held."""
+    alive: int = 1
+    """The most of them that were alive at once."""
     alone: bool = False
     """Whether backwards run through other graphs of the same evaluation: an attack's, those of an adaptation."""
     frozen: bool = False
@@ -120,6 +122,8 @@ class MicroBatchGraphs(Fact):
 
     graphs: int
     """Micro-batches, without the last one of the step."""
+    of_parts: bool = False
+    """Whether these are forwards of several modules, parts of a model that is not called itself."""
     bytes: int
     """What the graphs and the tensors that keep them hold on the device."""
     saves: bool

@@ -95,8 +95,55 @@ def test_a_teacher_of_which_only_a_method_is_called_is_found(used: bool) -> None
             return (self.student(x) - (target if used else target.detach())).pow(2).mean()
 
     facts = run(Taught())
-    assert [fact.place.holder for fact in facts] == ([] if used else ["self.teacher"])
+    assert [(fact.place.holder, fact.gradients_bytes is not None) for fact in facts] == [("self.teacher", used)]
     assert all("its method" in linecache.getline(str(fact.place.file), fact.place.line or 0) for fact in facts)
+
+
+class Probed(nn.Module):
+    """A head on a backbone, with or without an adapter before it."""
+
+    def __init__(self, *, adapted: bool = False) -> None:
+        super().__init__()
+        self.adapter = nn.Linear(6, 6) if adapted else nn.Identity()
+        self.backbone, self.student = nn.Sequential(nn.Linear(6, 6), nn.Tanh()), nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        features = self.backbone(self.adapter(x))  # asked
+        return torch.as_tensor(self.student(features)).pow(2).mean()
+
+
+def probe(model: Probed, trained: list[nn.Module], after: Callable[[Probed], object]) -> list[UnusedGraphs]:
+    optimizer = torch.optim.SGD([p for module in trained for p in module.parameters()], lr=0.1)
+    with Loop(model, kinds=[InnerFrozenProbe]) as loop:
+        for _ in loop.batches(20):
+            optimizer.zero_grad()
+            model(torch.randn(4, 6)).backward()
+            optimizer.step()
+            after(model)
+    return loop.of(UnusedGraphs)
+
+
+def test_a_backbone_that_is_not_frozen_is_told_with_its_graph() -> None:
+    """Its optimizer has the head alone, and the gradients of the backbone only add up."""
+    model = Probed()
+    (fact,) = probe(model, [model.student], lambda model: None)
+    assert fact.frozen and fact.place.holder == "self.backbone"
+    assert fact.gradients_bytes == 42 * 4 and fact.bytes
+
+
+def test_a_backbone_that_is_needed_is_silent() -> None:
+    """What lies before it is trained; its weights change by hand; somebody takes its gradients."""
+    model = Probed(adapted=True)
+    assert probe(model, [model.student, model.adapter], lambda model: None) == []
+
+    def by_hand(model: Probed) -> None:
+        with torch.no_grad():
+            for parameter in model.backbone.parameters():
+                parameter.sub_(0.1 * torch.as_tensor(parameter.grad))
+
+    model = Probed()
+    assert probe(model, [model.student], by_hand) == []
+    assert probe(model, [model.student], lambda model: model.backbone.zero_grad()) == []
 
 
 class Asker:
@@ -127,7 +174,7 @@ HIDDEN: dict[str, Callable[[nn.Module], Any]] = {
 @pytest.mark.parametrize("how", HIDDEN)
 @pytest.mark.parametrize("used", [False, True])
 def test_a_teacher_that_torch_does_not_know_is_found(used: bool, how: str) -> None:
-    """It is hidden, to be kept out of the state."""
+    """It is hidden, to be kept out of the state. Where its answer is not detached it gets gradients, for nothing."""
     teachers: list[nn.Module] = []
 
     class Hiding(Pair):
@@ -149,7 +196,8 @@ def test_a_teacher_that_torch_does_not_know_is_found(used: bool, how: str) -> No
             optimizer.zero_grad()
             pair(torch.randn(4, 6)).backward()
             optimizer.step()
-    assert bool(loop.of(UnusedGraphs)) is not used
+    (fact,) = loop.of(UnusedGraphs)
+    assert (fact.gradients_bytes is not None) is used
     assert not hooks_on(teachers[0])
 
 
@@ -174,7 +222,8 @@ def test_a_teacher_inside_the_loss_is_found(used: bool) -> None:
             x = torch.randn(4, 6)
             criterion(x, student(x)).backward()
             optimizer.step()
-    assert [fact.place.holder for fact in loop.of(UnusedGraphs)] == ([] if used else ["self.teacher"])
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.place.holder == "self.teacher" and (fact.gradients_bytes is not None) is used
 
 
 def test_few_parts_are_hooked_and_none_of_a_model_with_too_many_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +296,7 @@ def steps(loop: Loop, model: nn.Module, count: int, *, parts: nn.Module | None =
 
 @pytest.mark.parametrize("how", ["detached", "used", "not called", "called by itself"])
 def test_a_teacher_from_an_earlier_training_is_found_in_the_model_around_it(how: str) -> None:
-    """It was watched itself then. Used, not called or called by itself in the later training, it is left alone."""
+    """It was watched itself then. Not called, or called by itself in the later training, it is left alone."""
     teacher = Standing()
     with Loop(teacher, kinds=[InnerFrozenProbe]) as loop:
         steps(loop, teacher, 12)
@@ -255,7 +304,8 @@ def test_a_teacher_from_an_earlier_training_is_found_in_the_model_around_it(how:
         loop.add(around)
         steps(loop, around, 20, parts=around.student, beside=how == "called by itself")
     facts = loop.of(UnusedGraphs)
-    assert [fact.place.holder for fact in facts] == (["self.teacher"] if how == "detached" else [])
+    assert [fact.place.holder for fact in facts] == (["self.teacher"] if how in ("detached", "used") else [])
+    assert all((fact.gradients_bytes is not None) is (how == "used") for fact in facts)
     assert all("trained before" in linecache.getline(str(fact.place.file), fact.place.line or 0) for fact in facts)
 
 

@@ -33,6 +33,16 @@ class Training:
         self.optimizer.zero_grad()
 
 
+class Tasks(Training):
+    """Whose model has a head for each task, and is called by its parts alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        heads = [nn.Linear(256, 1000) for _ in range(MICRO_BATCHES)]
+        self.model = nn.Sequential(nn.Linear(64, 256), *heads)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+
+
 Update = Callable[[Training], None]
 
 
@@ -153,6 +163,16 @@ def keeps_losses_with_retained_graphs(training: Training) -> None:
     training.step()
 
 
+def keeps_losses_of_the_parts_of_a_model(training: Training) -> None:
+    kept = {}
+    trunk, *heads = training.model.children()
+    features = trunk(torch.randn(128, 64))
+    for number, head in enumerate(heads):
+        kept[number] = -head(features).log_softmax(-1)[:, 0].mean()
+        kept[number].backward(retain_graph=True)
+    training.step()
+
+
 def retained_graphs_that_another_optimizer_needs(training: Training) -> None:
     waiting = []
     for _ in range(MICRO_BATCHES):
@@ -176,8 +196,9 @@ def findings(tmp_path: Path) -> Iterator[Callable[..., list[Finding]]]:
     """What is found in two updates on a virtual GPU."""
 
     def run(update: Update, *, steps: int = 2, device: str = "virtual:1GiB", code: str = "MG106") -> list[Finding]:
-        training = Training()
-        watched = memguard.watch(training.model, training.optimizer, device=device, logdir=tmp_path, quiet=True)
+        training = Tasks() if update is keeps_losses_of_the_parts_of_a_model else Training()
+        models = [*training.model.children()] if type(training) is Tasks else [training.model]
+        watched = memguard.watch(models, training.optimizer, device=device, logdir=tmp_path, quiet=True)
         with watched as guard, contextlib.suppress(torch.OutOfMemoryError):
             for _ in range(steps):
                 update(training)
@@ -228,6 +249,13 @@ def test_retained_graphs_that_no_further_backward_reaches_are_reported_in_the_se
     assert found.bytes >= 128 * 1000 * 4 * (MICRO_BATCHES - 1)
     assert "their backward has run" in found.message
     assert findings(keeps_losses_with_retained_graphs, code="MG103") == []
+
+
+def test_retained_graphs_of_parts_count_as_those_of_a_model(findings: Callable[..., list[Finding]]) -> None:
+    """A head for each task, of a model that is not called itself."""
+    (found,) = findings(keeps_losses_of_the_parts_of_a_model, steps=3)
+    assert found.holder == "kept" and (found.bytes or 0) >= 128 * 1000 * 4 * (MICRO_BATCHES - 1)
+    assert f"the graphs of {MICRO_BATCHES - 1} earlier forwards" in found.message
 
 
 def test_kept_graphs_are_reported_before_a_step_that_never_comes(findings: Callable[..., list[Finding]]) -> None:

@@ -103,6 +103,25 @@ def kept_scores(model: nn.Module, index: int) -> None:
     (score(model, x) - old.detach() - 1).square().mean().backward()
 
 
+class Gaussian(nn.Module):
+    """Answers with a distribution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = nn.Sequential(nn.Linear(16, 256), nn.Tanh(), nn.Linear(256, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.distributions.Normal:
+        return torch.distributions.Normal(self.mean(x), 1.0)
+
+
+def roll_out_of_many_steps(model: nn.Module, index: int) -> None:
+    """The scores of before the update, each little, are alive at once."""
+    seen = [torch.randn(64, 16) for _ in range(64)]
+    old = torch.stack([model(x).log_prob(torch.zeros(4)) for x in seen])  # wasted
+    new = model(seen[0]).log_prob(torch.zeros(4))
+    (new - old[0].detach()).exp().mean().backward()
+
+
 def dropped_scores(model: nn.Module, index: int) -> None:
     """The same without their graph, which dies at once."""
     x = torch.randn(4096, 16)
@@ -191,6 +210,14 @@ def test_a_call_for_its_values_alone_is_told_by_its_line(step: Step) -> None:
     """Its graph always dies unused, and is larger than those that backwards run through, or alive beside them."""
     (fact,) = told(step)
     assert fact.training and fact.alone and fact.count == 3 and (fact.bytes or 0) > 2**22
+    assert "# wasted" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+
+
+@sees_saved_tensors
+def test_small_graphs_count_as_many_as_are_alive_at_once() -> None:
+    """Of a policy that answers with a distribution."""
+    (fact,) = told(roll_out_of_many_steps, 8, Gaussian)
+    assert fact.training and fact.alone and fact.alive == 64 and (fact.bytes or 0) >= 64 * 256 * 4
     assert "# wasted" in linecache.getline(str(fact.place.file), fact.place.line or 0)
 
 
