@@ -70,7 +70,7 @@ class EvalGraph(Rule):
             return
         size = f", {format_bytes(fact.bytes)} each" if fact.bytes else ""
         if fact.bytes and fact.alive > 1:
-            size += f" and {fact.alive} alive at once"
+            size += f" and {fact.alive} alive at the same time"
         if fact.derivative:
             yield self._derivative(fact, run, size)
             return
