@@ -93,7 +93,12 @@ def _measure(folder: Path, ranks: int, turns: int) -> list[Row]:
         for worker in workers:
             assert worker.stdout is not None
             assert worker.stdout.readline() == "done\n"
-    told = [json.loads(worker.communicate()[0].splitlines()[-1]) for worker in workers]
+    told = []
+    for worker in workers:
+        assert worker.stdin is not None and worker.stdout is not None
+        worker.stdin.close()
+        told.append(json.loads(worker.stdout.read().splitlines()[-1]))  # may be buffered: communicate() would lose it
+        worker.wait()
     node.close()
     last = _ask(collector)
     collector.kill()
