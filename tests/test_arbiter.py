@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memguard.records.claims import Claim, Evidence
-from memguard.records.findings import Severity
+from memguard.records.findings import Finding, Severity
 from memguard.records.stats import Run, Stage
 from memguard.rules.arbiter import Arbiter, attribute, settle, severity_of
 from tests.fakes import claim
@@ -217,6 +217,16 @@ def test_an_earlier_remark_swallows_nothing_worse() -> None:
     assert [finding and finding.severity for finding in told] == [Severity.INFO, Severity.CRITICAL, None, None]
     (finding,) = arbiter.findings.values()
     assert (finding.severity, finding.batch) == (Severity.CRITICAL, 1)
+
+
+def test_a_finding_began_when_the_first_of_its_memory_came() -> None:
+    """Later looks may see the newer part alone; one that does not know when changes nothing."""
+    arbiter, run = Arbiter(), run_of()
+    for batch, since in ((9, 4), (12, 2), (20, 15), (30, None)):
+        arbiter.add(kept(bytes=batch * MIB, count=batch, batch=batch, since=since), run)
+    (finding,) = arbiter.findings.values()
+    assert (finding.since, finding.batch) == (2, 9)
+    assert Finding.from_json(finding.to_json()).since == 2
 
 
 def test_newer_numbers_replace_the_words_and_the_batch_stays() -> None:

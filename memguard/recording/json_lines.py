@@ -22,7 +22,7 @@ _MOST_VALUES = 20_000
 
 _BY_NAME: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("rank", "world_size", "batch", "batches", "epoch", "index", "line", "count", "pid", "id"), (int,)),
-    **dict.fromkeys(("local_rank", "restart", "lane", "bytes", "final_findings"), (int,)),
+    **dict.fromkeys(("local_rank", "restart", "lane", "bytes", "final_findings", "since"), (int,)),
     "node": (str,),
     **dict.fromkeys(("time", "seconds", "share", "bytes_per_batch", "start_up_seconds"), (int, float)),
     **dict.fromkeys(("kind", "code", "name", "severity", "function", "holder", "stage", "reason", "cause"), (str,)),

@@ -31,8 +31,6 @@ class Claim(Finding):
     """
 
     evidence: Evidence = Evidence.OTHER
-    since: int | None = None
-    """Batch from which on its memory came, where that is known."""
     batches_left: int | None = None
     """Batches to come that bring more, where known; None asks the run."""
     is_limited: bool = False

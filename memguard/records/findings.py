@@ -59,6 +59,8 @@ class Finding:
     """Epoch in which it was found."""
     batch: int = 0
     """Record number at which it was found."""
+    since: int | None = None
+    """Record number from which on its memory came, at or before the one at which it was found; None where unknown."""
     bytes: int | None = None
     """What this cause holds; None where it cannot be measured."""
     bytes_per_batch: float | None = None

@@ -116,8 +116,10 @@ class LineIndex:
         except (ValueError, TypeError, KeyError):  # of another version or damaged: the others stand
             return
         first, last = (min(known["first_batch"], batch), max(known["last_batch"], batch)) if known else (batch, batch)
+        began = min((each for each in (finding.since, (known or {}).get("since")) if each is not None), default=None)
+        began = began if began is None or began <= first else None  # else it tells nothing
         self._told.append(finding.cause)
-        self._causes[finding.cause] = {**finding.to_json(), "first_batch": first, "last_batch": last}
+        self._causes[finding.cause] = {**finding.to_json(), "since": began, "first_batch": first, "last_batch": last}
 
     def _take_code(self, line: dict[str, Any]) -> None:
         """Keeps the code around a finding's line, where all of it is there."""
@@ -131,7 +133,7 @@ class LineIndex:
     def findings(self) -> list[dict[str, Any]]:
         """The newest state of each cause: most severe first, then what holds most, then in order of appearance.
 
-        Beside what the finding tells, ``first_batch`` and ``last_batch`` in which it was told, and ``code_lines``, the
+        Beside what the finding tells: ``first_batch`` and ``last_batch`` that reported it, and ``code_lines``, the
         code around its line: the number of the ``first`` line and the ``lines``, None where the recording has none.
         """
         order = {"critical": 0, "warning": 1, "info": 2}

@@ -309,8 +309,9 @@ def _newest(known: Claim | None, claim: Claim, *, is_worse: bool) -> Claim:
         return claim
     counted = claim.evidence is Evidence.OTHER  # how often it was seen, not how many there are
     count = known.count + claim.count if counted else claim.count
+    began = min((each.since for each in (known, claim) if each.since is not None), default=None)
     if is_worse:
-        return replace(claim, count=count)
+        return replace(claim, count=count, since=began)
     if counted and (claim.bytes or 0) <= (known.bytes or 0):
         return replace(known, count=count)
     if not counted and (claim.bytes or 0, claim.count) < (known.bytes or 0, known.count):
@@ -324,4 +325,5 @@ def _newest(known: Claim | None, claim: Claim, *, is_worse: bool) -> Claim:
         phase=known.phase,
         severity=severity,
         count=count,
+        since=began,
     )

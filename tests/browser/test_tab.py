@@ -55,7 +55,7 @@ def test_newcomer_sees_line_and_beginning_first(visit: Visit, url: str) -> None:
     headline = frame.inner_text(".headline h1")
     assert "train.py:41" in headline
     assert "losses" in headline
-    assert "632" in headline
+    assert "began in batch 620, detected in batch 632" in headline
     assert "train.py:41" in frame.inner_text(".chips")
 
 
@@ -263,7 +263,7 @@ def test_long_shapes_leave_room_for_what_their_table_is_about(visit: Visit, tmp_
 
 
 def test_a_finding_zooms_the_timeline(visit: Visit, url: str) -> None:
-    """Show on the timeline narrows the chart to the finding's batches and explains its first."""
+    """Show on the timeline narrows the chart to the finding's batches and explains where it began."""
     frame = visit.alone(url)
     open_run(frame, "leak")
     go(frame, "findings")
@@ -276,7 +276,7 @@ def test_a_finding_zooms_the_timeline(visit: Visit, url: str) -> None:
     frame.click("[data-code=MG101] >> text=Show on the timeline")
     frame.wait_for_selector("body[data-ready=timeline]")
     assert int(frame.get_attribute(".panel.chart", "data-total")) < 900
-    assert frame.get_attribute("section[aria-label='Explain the peak']", "data-batch") == "632"
+    assert frame.get_attribute("section[aria-label='Explain the peak']", "data-batch") == "620"
 
 
 def test_post_mortem_and_snapshot(visit: Visit, url: str, demo: Path) -> None:
@@ -539,7 +539,7 @@ def test_an_address_leads_back_to_what_was_shown(visit: Visit, url: str) -> None
     frame.wait_for_selector("body[data-ready=timeline]")
     address = visit.page.url
     assert address.startswith(f"{url}/") and "#memguard&" in address
-    assert "p.memguard.run=leak" in address and "p.memguard.pinned=632" in address and "p.memguard.x0=" in address
+    assert "p.memguard.run=leak" in address and "p.memguard.pinned=620" in address and "p.memguard.x0=" in address
     visit.page.go_back()
     frame.wait_for_selector("body[data-ready=timeline]")
     frame.wait_for_function("document.querySelector('.panel.chart')?.dataset.total === '1233'")
@@ -549,7 +549,7 @@ def test_an_address_leads_back_to_what_was_shown(visit: Visit, url: str) -> None
     other.page.goto(address)
     other.page.wait_for_selector("iframe", state="attached")
     second = other.page.frame_locator("iframe[src*=memguard], iframe")
-    second.locator("section[data-batch='632']").wait_for()
+    second.locator("section[data-batch='620']").wait_for()
     assert int(second.locator(".panel.chart").get_attribute("data-total")) < 900
     other.page.close()
 
@@ -569,6 +569,35 @@ def test_the_findings_page_shows_the_code_around_the_line(visit: Visit, url: str
         assert frame.get_attribute(".code li", "data-line") == str(code["first"])
         assert frame.get_attribute(".code li.marked", "data-line") == str(code["line"])
         assert frame.locator("[data-code=MG201] .code").count() == 0
+
+
+def test_began_and_detected_are_two_marks(visit: Visit, url: str, demo: Path) -> None:
+    """A dashed line where the memory began to come, a solid one where it was detected; the legend names both."""
+    frame = visit.alone(url)
+    open_run(frame, "leak")
+    told = Recording.open(find_recordings(demo / "leak")[0]).of_kind("finding")
+    began, detected = next((each["since"], each["batch"]) for each in told if each["code"] == "MG101")
+    drawn = """batch => {
+        const canvas = document.querySelector('.plot canvas');
+        const inner = document.querySelector('.plot .u-over').getBoundingClientRect();
+        const left = inner.left - canvas.getBoundingClientRect().left;
+        const at = Math.round((left + batch / 1232 * inner.width) * devicePixelRatio);
+        const share = left => {
+            const { data } = canvas.getContext('2d').getImageData(left, 40, 1, 200);
+            let red = 0;
+            for (let row = 0; row < 200; row += 1) red += data[4 * row] > data[4 * row + 1] + 60 ? 1 : 0;
+            return red / 200;
+        };
+        return Math.max(share(at - 1), share(at), share(at + 1));
+    }"""
+    assert frame.evaluate(drawn, detected) > 0.95
+    assert 0.3 < frame.evaluate(drawn, began) < 0.8
+    assert frame.evaluate(drawn, (began + detected) // 2) < 0.1
+    assert frame.locator(".signs [data-mark]").all_inner_texts() == ["detected", "began"]
+    go(frame, "findings")
+    text = frame.inner_text("[data-code=MG101]").replace("\n", " ")
+    assert f"Began batch {began} Detected batch {detected}" in text
+    assert "Began" not in frame.inner_text("[data-code=MG201]")
 
 
 def test_findings_are_grouped_by_cause(visit: Visit, tmp_path: Path) -> None:

@@ -251,6 +251,7 @@ def leak_finding(batch: int, leaked: int) -> Finding:
         stage=Stage.TRAIN,
         epoch=batch // 461,
         batch=batch,
+        since=min(batch, LEAK_BEGINS),
         bytes=leaked,
         bytes_per_batch=float(LEAK_BYTES),
         count=max(1, leaked // LEAK_BYTES),

@@ -74,6 +74,7 @@ def test_details_tell_first_and_last_batch_of_each_cause(logdir: Path) -> None:
     assert [finding["code"] for finding in findings] == ["MG101", "MG201", "MG504"]
     assert findings[0]["first_batch"] == 632
     assert findings[0]["last_batch"] > 1100
+    assert [finding["since"] for finding in findings] == [620, None, None]
 
 
 def test_a_finding_comes_with_its_code(logdir: Path) -> None:

@@ -183,7 +183,10 @@ function drawMarks(u, options) {
       ctx.fillText(`capacity ${formatBytes(options.capacity)} \u2191`, left + 6 * ratio, top + 14 * ratio);
     }
   }
-  for (const finding of findings) vertical(finding.first_batch, color(finding.severity), [], 1.25);
+  for (const finding of findings) { // where it began, if that is known and drawn apart, and where it was detected
+    if (finding.since !== null && place(finding.first_batch) - place(finding.since) > GAP * ratio) vertical(finding.since, color(finding.severity), [4, 3], 1.25);
+    vertical(finding.first_batch, color(finding.severity), [], 1.25);
+  }
   for (const batch of marks.num_device_free ?? []) tick(batch, color("empty-cache"), 6);
   for (const batch of marks.num_alloc_retries ?? []) tick(batch, color("warning"), 10);
   for (const batch of marks.num_ooms ?? []) vertical(batch, color("critical"), [2, 2], 2);

@@ -36,8 +36,8 @@ export function rowsCsv(series) {
 
 export function findingMarkdown(finding, run) {
   const place = finding.file ? `\`${finding.file}:${finding.line ?? "?"}\`${finding.function ? ` in \`${finding.function}()\`` : ""}` : null;
-  const batches = finding.first_batch === finding.last_batch ? `batch ${finding.first_batch}` : `batches ${finding.first_batch} to ${finding.last_batch}`;
-  return [`### ${finding.code} ${finding.name} (${finding.severity})`, "", finding.message, "", `**Fix:** ${finding.advice}`, "", ...[place && `- Line: ${place}`, finding.holder && `- Held by: \`${finding.holder}\``, `- Seen in: ${batches} of run \`${run}\``].filter(Boolean), ""].join("\n");
+  const began = finding.since === null ? "Detected" : `Began in batch ${finding.since}, detected`;
+  return [`### ${finding.code} ${finding.name} (${finding.severity})`, "", finding.message, "", `**Fix:** ${finding.advice}`, "", ...[place && `- Line: ${place}`, finding.holder && `- Held by: \`${finding.holder}\``, `- ${began} in batch ${finding.first_batch} of run \`${run}\``].filter(Boolean), ""].join("\n");
 }
 
 // The chart as it is, with its title, on a ground of its own.

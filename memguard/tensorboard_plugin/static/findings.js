@@ -8,14 +8,19 @@ import { inline } from "./markdown.js";
 
 const TITLES = { critical: "Critical", warning: "Warnings", info: "Good to know" };
 
+// The batch in which its memory began to come: before it was detected, where that is known.
+export function beganIn(finding) {
+  return finding.since ?? finding.first_batch;
+}
+
 export function showFinding(page, finding) {
   const { first_batch: begin = 0, last_batch: end = 1 } = page.details;
-  const span = finding.last_batch - finding.first_batch;
+  const span = finding.last_batch - beganIn(finding);
   const pad = Math.max(20, 0.25 * span, span ? 0 : 0.05 * (end - begin));
-  const x0 = Math.floor(Math.max(begin, finding.first_batch - pad));
+  const x0 = Math.floor(Math.max(begin, beganIn(finding) - pad));
   const x1 = Math.ceil(Math.min(end, finding.last_batch + pad));
   const whole = x0 <= begin && x1 >= end;
-  return page.go("timeline", { x0: whole ? null : x0, x1: whole ? null : x1, pinned: finding.first_batch, rank: finding.rank === page.at.rank ? page.state.rank : page.at.rank });
+  return page.go("timeline", { x0: whole ? null : x0, x1: whole ? null : x1, pinned: beganIn(finding), rank: finding.rank === page.at.rank ? page.state.rank : page.at.rank });
 }
 
 // Whether a finding is marked in the chart: trouble, or growth of any size.
@@ -25,7 +30,7 @@ export function isMarked(finding) {
 
 // What a growing finding has added to the run by a batch, at its own pace.
 export function grownBytes(finding, batch) {
-  return finding.bytes_per_batch > 0 ? finding.bytes_per_batch * Math.max(0, batch - finding.first_batch) : 0;
+  return finding.bytes_per_batch > 0 ? finding.bytes_per_batch * Math.max(0, batch - beganIn(finding)) : 0;
 }
 
 // The finding to begin with: by severity, but growth that fills a good part of the peak outranks a warning.
@@ -34,6 +39,11 @@ function mostImportant(details) {
   const weight = (each) => ({ critical: 4, warning: 2 })[each.severity] ?? (isMarked(each) ? 0 : -9);
   const total = (each) => weight(each) + (grownBytes(each, details.last_batch) > 0.05 * peak ? 3 : 0);
   return details.findings.filter((each) => total(each) > 0).sort((a, b) => total(b) - total(a))[0];
+}
+
+// Like "began in batch 620, detected in batch 632".
+function whenSeen(finding) {
+  return `${finding.since === null ? "" : `began in batch ${formatCount(finding.since)}, `}detected in batch ${formatCount(finding.first_batch)}`;
 }
 
 // The one sentence a newcomer needs: what, which line, since when.
@@ -48,19 +58,19 @@ export function headline(page) {
   return h("section", { className: `headline ${worst.severity === "critical" ? "critical" : "warning"}` },
     h("div", { className: "grow" },
       h("h1", null, worst.file ? h("code", { className: "place", title: `${worst.file}:${worst.line}` }, formatPlace(worst.file, worst.line)) : null, worst.holder ? h("code", null, worst.holder) : null,
-        h("span", null, `${worst.file || worst.holder ? String(worst.name).replaceAll("-", " ") : title(worst.name)}, seen from batch ${formatCount(worst.first_batch)}`)),
+        h("span", null, `${worst.file || worst.holder ? String(worst.name).replaceAll("-", " ") : title(worst.name)}, ${whenSeen(worst)}`)),
       h("p", null, inline(worst.message)), h("p", { className: "advice" }, h("strong", null, "Fix: "), inline(worst.advice))),
-    h("div", { className: "acts" }, h("button", { className: "primary", onclick: () => showFinding(page, worst) }, "Show where it began"),
+    h("div", { className: "acts" }, h("button", { className: "primary", onclick: () => showFinding(page, worst) }, worst.since === null ? "Show where it was detected" : "Show where it began"),
       oom ? h("button", { onclick: () => page.go("oom", { oom: oom.id ?? null }) }, `Out of memory in batch ${formatCount(oom.batch)}`) : null,
       findings.length > 1 ? h("button", { onclick: () => page.go("findings") }, `All ${findings.length} findings`) : null));
 }
 
-// Flags over the chart where each finding began, in up to three lines without overlap.
+// Flags over the chart where each finding was detected, in up to three lines without overlap.
 export function chips(container, page, place, width) {
   const flag = (at, level, text, hint, onclick) => at !== null && { at, element: h("button", { className: `chip ${level}`, title: hint, onclick }, text) };
   const name = (finding) => [finding.code, finding.name, formatPlace(finding.file, finding.line)].filter(Boolean).join(" \u00b7 ");
   const flags = [
-    ...page.details.findings.filter(isMarked).map((each) => flag(place(each.first_batch), each.severity, name(each), String(each.message), () => showFinding(page, each))),
+    ...page.details.findings.filter(isMarked).map((each) => flag(place(each.first_batch), each.severity, name(each), `${title(whenSeen(each))}. ${each.message}`, () => showFinding(page, each))),
     ...page.details.ooms.map((each) => flag(place(each.batch), "oom", "out of memory", String(each.message ?? ""), () => page.go("oom", { oom: each.id ?? null }))),
   ].filter(Boolean);
   replace(container, flags.map((each) => each.element));
@@ -111,7 +121,9 @@ function card(page, finding, level) {
     place ? ["Line", editor ? h("a", { href: editor, title: "Open in VS Code" }, h("code", null, place)) : h("code", null, place)] : null,
     finding.function ? ["Function", h("code", null, `${finding.function}()`)] : null,
     finding.holder ? ["Held by", h("code", null, finding.holder)] : null,
-    ["Batches", finding.first_batch === finding.last_batch ? formatCount(finding.first_batch) : `${formatCount(finding.first_batch)} to ${formatCount(finding.last_batch)}`],
+    finding.since === null ? null : ["Began", `batch ${formatCount(finding.since)}`],
+    ["Detected", `batch ${formatCount(finding.first_batch)}`],
+    finding.last_batch > finding.first_batch ? ["Last reported", `batch ${formatCount(finding.last_batch)}`] : null,
     finding.bytes ? ["Memory", formatBytes(finding.bytes)] : null,
     finding.bytes_per_batch ? ["Growth", `${formatBytes(finding.bytes_per_batch)} per batch`] : null,
     finding.count > 1 ? ["Seen", `${formatCount(finding.count)} times`] : null,

@@ -1,6 +1,7 @@
 // The run in four numbers, and what the tints and ticks of its chart mean.
 
 import { h } from "./dom.js";
+import { isMarked } from "./findings.js";
 import { formatBytes, formatCount, formatShare } from "./format.js";
 import { color } from "./theme.js";
 
@@ -24,10 +25,14 @@ export function tiles(details, capacity) {
 // As far as this run has them.
 export function signs(details, marks) {
   const sign = (hue, text) => h("span", { className: "key" }, h("span", { className: "swatch sign", style: { background: color(hue) } }), text);
+  const line = (text, style) => h("span", { className: "key", data: { mark: text } }, h("span", { className: "upright", style: { borderLeftStyle: style } }), text);
+  const marked = details.findings.filter(isMarked);
   const tinted = Object.keys(details.stage_batches).filter((stage) => stage !== "train");
   const levels = ["critical", "warning", "info"].filter((level) => details.findings.some((each) => each.severity === level));
   return [
     levels.map((level) => sign(level, `${level} finding`)),
+    marked.length ? line("detected", "solid") : null,
+    marked.some((each) => each.since !== null && each.since < each.first_batch) ? line("began", "dashed") : null,
     tinted.map((stage) => sign(`stage-${stage}`, stage)),
     marks.num_alloc_retries.length ? sign("warning", "allocation retry") : null,
     marks.num_device_free.length ? sign("empty-cache", "cache given back to the device") : null,
