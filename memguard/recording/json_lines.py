@@ -35,6 +35,7 @@ _BY_NAME: dict[str, tuple[type, ...]] = {
 _BY_KIND: dict[str, dict[str, tuple[type, ...]]] = {
     "finding": {"advice": (str,)},
     "code": {"first": (int,)},
+    "contents": {"rows": (list,), "moments": (list,)},
     "oom": {"advice": (list,), "owners": (dict,), "site": (dict,), "place": (dict,), "request": (dict,), "id": (str,)},
     "phase": {"times": (int,), "failed": (int,)},
     "end": {"overhead": (dict,), "notes": (list,)},
