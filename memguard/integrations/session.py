@@ -132,18 +132,17 @@ class Session:
         code = CodeLines(lambda kind, data: self.recorder.line(kind, data))
         self._slow = SlowLane(self._read_slow, errands=[self._visit_fleet, code.read], presses=self._presses)
         self._host = HostMemory()
+        sinks = make_sinks(options, writer, self.logdir, rank, console=console, record=record)
         self.recorder = Recorder(
             self.backend,
             Run(device=options.device, rank=rank, world_size=world_size),
             logdir=self.logdir if record else None,
             detectors=make_rules(rules=options.rules, ignore=options.left_out),
-            sinks=make_sinks(options, writer, self.logdir, rank, console=console, record=record),
+            sinks=[*sinks, code] if record and options.source else sinks,
             slow=self._slow.newest,
             rss=self._host.rss_bytes,
             silenced=codes_of(ALL_RULES, options.left_out),
         )
-        if record and options.source:
-            self.recorder.add_sink(code)
         self.watch = make_watch(options, self.backend, lightning=lightning)
         self.watch.find_record, self.watch.line = self._newest_record, self.recorder.line
         self.probes = ProbeDispatcher(self.watch, PROBES)
