@@ -16,7 +16,7 @@ _PARTS = 8
 """Stretches of equal length whose medians are compared; the first one is left out: it warms up."""
 _LEAST_BATCHES = 2 * _PARTS
 _SHORT, _APART = 64, 4
-"""Short stretches, at most, by which chance is told from growth, and how many lie between two that are compared."""
+"""The most short stretches whose differences show what is chance, and how many are between two that are compared."""
 _NOTABLE, _FALLS = 0.05, 0.1
 """Parts of the whole rise: what a stretch must rise to count, and what all falls together may come to."""
 

@@ -160,7 +160,7 @@ class FrozenModelGraph(Rule):
         self._modules: set[str] = set()
         """Classes of the models that were told."""
         self._gradients_bytes = 0
-        """Of the weights in them, those that were told."""
+        """Gradients of the weights in them that were reported."""
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from graphs of a model that others are trained beside."""

@@ -36,20 +36,20 @@ class _Line:
     beside: int = 0
     """Of the unused, those that were alive at a later forward of their model."""
     alive: int = 1
-    """The most of its graphs that were alive at once, without a backward so far."""
+    """The most of its graphs that were alive at the same time, without a backward so far."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class UnusedLine:
-    """A line that is to be told: how many of its forwards' graphs died unused, and what one held."""
+    """A line to report: how many of its forwards' graphs died unused, and what one held."""
 
     place: Place
     unused: int
     forwards: int
     bytes: int
     alive: int
-    """Of them, the most at once."""
+    """The most of these graphs that were alive at the same time."""
 
 
 @final
@@ -90,12 +90,12 @@ class EvalLines:
                 line.bytes = max(line.bytes or 0, graph_bytes(module, output) or 0)  # it may be of several sizes
 
     def died(self, mark: ForwardGraph, name: str, least: int = LEAST, *, few: bool = False) -> UnusedLine | None:
-        """Counts a graph that died; its line, if that is to be told.
+        """Counts a graph that died; its line, once there is reason to report it.
 
         Args:
             mark: The graph's.
             name: The model's class.
-            least: Bytes from which on it is told, of all that are alive at once.
+            least: Bytes of all that are alive at the same time, from which on it is reported.
             few: Whether too few graphs of this model itself died unused: then the line's are of several models, which
                 are evaluated where steps lie between, as after each fold; all at once they may be teachers.
         """

@@ -93,7 +93,7 @@ class UnusedGraphs(Fact):
     bytes: int | None = None
     """What one such graph held."""
     alive: int = 1
-    """The most of them that were alive at once."""
+    """The most of them that were alive at the same time."""
     alone: bool = False
     """Whether backwards run through other graphs of the same evaluation: an attack's, those of an adaptation."""
     frozen: bool = False

@@ -96,7 +96,7 @@ export function keyOf(finding) {
   return [finding.code, finding.file ? formatPlace(finding.file, finding.line) : null, finding.holder].filter(Boolean).join(" ");
 }
 
-// The code around a finding's line, as it was when the finding was told; the line itself is marked.
+// The code around a finding's line, as it was when the finding was reported; the line itself is marked.
 function codePart(finding) {
   const { first, lines } = finding.code_lines ?? { lines: [] };
   if (!lines.length) return null;
