@@ -262,7 +262,7 @@ class InnerFrozenProbe(Probe):
             self._parts.remove(part)
             part.leave()
             used, gradients = [use for _, use in part.graphs if use.used], []
-            if used and not unused and part.model not in fed:
+            if used and not unused and part.model not in fed | self.watch.unowned:
                 gradients = [gradient for one in part.untaken if (gradient := one.gradient_now()) is not None]
             told = len(used) if gradients else len(unused)
             if told < MIN_UNUSED or (used and not gradients) or part.place is None:

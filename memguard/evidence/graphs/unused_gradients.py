@@ -121,6 +121,7 @@ class UnownedGradientsProbe(Probe):
         parts = {id(part) for other in trained for part in submodules_of(other, set())}
         place = line_to_change(model.stacks[0], [way for other in others for way in other.stacks], parts)
         gradients = gradients_of(parameters_of(module))
+        self.watch.unowned.add(id(module))
         self.report(
             UnusedGraphs(
                 batch=self.watch.batch,

@@ -12,6 +12,7 @@ from torch import nn
 
 from memguard.evidence.graphs import frozen_parts as inner_frozen
 from memguard.evidence.graphs.frozen_parts import MAX_PARTS, InnerFrozenProbe
+from memguard.evidence.graphs.unused_gradients import UnownedGradientsProbe
 from memguard.records.facts import UnusedGraphs
 from tests.evidence.loop import Loop
 from tests.hooks import hooks_inside, hooks_on
@@ -327,3 +328,16 @@ def test_parts_trained_in_turn_by_optimizers_made_anew_are_left_alone() -> None:
             model.first = True
             steps(loop, model, 8, parts=model.student)
     assert loop.of(UnusedGraphs) == []
+
+
+def test_a_whole_teacher_with_gradients_is_told_once() -> None:
+    """It is a model of its own, which the loop calls: its parts are not reported besides."""
+    student, teacher = nn.Linear(6, 6), nn.Sequential(nn.Sequential(nn.Linear(6, 6), nn.Tanh()), nn.Linear(6, 6)).eval()
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    with Loop(student, teacher, kinds=[InnerFrozenProbe, UnownedGradientsProbe]) as loop:
+        for _ in loop.batches(20):
+            optimizer.zero_grad()
+            x = torch.randn(4, 6)
+            (teacher(x) - student(x)).pow(2).mean().backward()
+            optimizer.step()
+    assert [fact.place.holder for fact in loop.of(UnusedGraphs)] == ["teacher"]
