@@ -46,7 +46,9 @@ def gradients_at(places: Iterable[ParameterAt]) -> list[torch.Tensor]:
             ref = place._module
             module = ref()
             parameters = module._parameters if module is not None else {}
-        parameter = parameters.get(place._name)
+        if place._name not in parameters:  # a scripted module's mapping has no `get`
+            continue
+        parameter = parameters[place._name]
         if parameter is None or not (parameter.is_leaf or parameter.retains_grad):  # as `gradient_of`
             continue
         if (gradient := parameter.grad) is not None:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import memguard
-from memguard.heap.parameters import ParameterAt, trainable
+from memguard.heap.parameters import ParameterAt, gradients_at, trainable
 
 
 @pytest.fixture
@@ -63,3 +63,13 @@ def test_a_guarded_model_is_converted_like_any_other(by_hand: bool, tmp_path: Pa
             else:
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=False)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_gradients_of_a_scripted_module_are_found() -> None:
+    """Its dictionaries are wrappers that have not all methods of one."""
+    model = torch.jit.script(nn.Linear(2, 2))
+    places = list(trainable(model))
+    assert gradients_at(places) == []
+    model(torch.ones(1, 2)).sum().backward()
+    assert [gradient.shape for gradient in gradients_at(places)] == [(2, 2), (2,)]
