@@ -19,7 +19,7 @@ from memguard.backends.interface import Backend
 from memguard.backends.step_trace import StepTrace
 from memguard.backends.storages import Storages
 from memguard.backends.virtual_history import History
-from memguard.backends.virtual_mode import VirtualMode
+from memguard.backends.virtual_mode import EnteredMode, VirtualMode
 from memguard.backends.virtual_resize import StorageResizes
 from memguard.records.stats import MemoryStats, SlowStats
 from memguard.text.units import GIB, MIB
@@ -107,9 +107,9 @@ class VirtualBackend(Backend):
         raise torch.OutOfMemoryError(text)
 
     def follow_thread(self) -> None:
-        """Follows what the calling thread's operators do too; what entered there goes with the thread."""
+        """Follows what the calling thread's operators do too, until that thread ends."""
         if self._mode is not None and not hasattr(self._entered, "mode"):
-            self._entered.mode = self._mode.__enter__()  # type: ignore[no-untyped-call]
+            self._entered.mode = EnteredMode(self._mode)
 
     def remove(self) -> None:
         """Follows nothing any more; the last numbers stay readable."""

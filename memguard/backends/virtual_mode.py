@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, final
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from memguard.allocator import OutOfMemory
 from memguard.backends.storages import Storages
@@ -126,3 +128,25 @@ class VirtualMode(TorchDispatchMode):
             self.is_open = False
             logger.error("memguard: the virtual GPU failed and follows no tensors any more; please report: %r", error)
         return None
+
+
+@final
+class EnteredMode:
+    """Enters a mode in the calling thread, and leaves it when the thread's own variables go.
+
+    Left to itself, torch drops what is on the thread's stack after the thread has left the interpreter. It takes the
+    GIL for that, and where the interpreter ends at the same time, this aborts the process.
+
+    Args:
+        mode: The mode.
+    """
+
+    def __init__(self, mode: VirtualMode) -> None:
+        self._mode, self._thread = mode, threading.get_ident()
+        mode.__enter__()  # type: ignore[no-untyped-call]
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing() or threading.get_ident() != self._thread:
+            return
+        if _get_current_dispatch_mode() is self._mode:
+            self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]

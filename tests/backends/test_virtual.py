@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from memguard.allocator.snapshot_reader import parse_snapshot
 from memguard.backends.virtual import VirtualBackend
+from memguard.backends.virtual_mode import VirtualMode
 from memguard.text.units import MIB
 from tests.backends.virtual_gpu import virtual_gpu
 
@@ -314,6 +315,27 @@ def test_data_loader_workers_are_left_alone() -> None:
             assert 4 <= gpu.allocated <= 4 + late
         del batch
         assert gpu.allocated <= 2 * late
+
+
+def test_a_thread_that_ends_leaves_no_mode_behind() -> None:
+    """Torch would drop it after the thread has left the interpreter; where that ends too, the process would abort."""
+    seen: list[object] = []
+
+    class Last:
+        def __del__(self) -> None:
+            seen.append(_get_current_dispatch_mode())
+
+    def train() -> None:
+        gpu.backend.follow_thread()
+        seen.append(_get_current_dispatch_mode())
+        later.value = Last()  # of the thread's variables the last to go
+
+    later = threading.local()
+    with virtual_gpu() as gpu:
+        thread = threading.Thread(target=train)
+        thread.start()
+        thread.join()
+    assert isinstance(seen[0], VirtualMode) and seen[1:] == [None]
 
 
 def test_tensors_of_other_threads() -> None:

@@ -18,13 +18,18 @@ LIVE = 400_000
 
 @pytest.fixture
 def alarm() -> Iterator[None]:
-    """SIGALRM raises KeyboardInterrupt, by C, as Ctrl-C does; others who listen to the collector would lose it."""
-    before, others = signal.signal(signal.SIGALRM, signal.default_int_handler), gc.callbacks[:]
+    """SIGALRM raises KeyboardInterrupt, by C, as Ctrl-C does; others who listen to the collector would lose it.
+
+    SIGINT is handled too: a shell that starts the tests in the background has it ignored.
+    """
+    signals = signal.SIGALRM, signal.SIGINT
+    before, others = [signal.signal(each, signal.default_int_handler) for each in signals], gc.callbacks[:]
     gc.callbacks.clear()
     yield
     gc.callbacks[:] = others
     signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
+    for each, handler in zip(signals, before, strict=True):
+        signal.signal(each, handler)
 
 
 def test_hears_start_and_stop_of_each_collection() -> None:
