@@ -29,6 +29,7 @@ from memguard.evidence.host.workers import WorkersProbe
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.kept.evaluation_results import KeptResultsProbe
 from memguard.evidence.kept.exceptions import ExceptionsProbe
+from memguard.evidence.kept.gathered_weights import GatheredWeightsProbe
 from memguard.evidence.kept.growing_names import GrowingNamesProbe
 from memguard.evidence.kept.micro_outputs import MicroOutputsProbe
 from memguard.evidence.kept.outputs import OutputsProbe
@@ -69,6 +70,7 @@ PROBES: tuple[type[Probe], ...] = (
     DroppedGradientsProbe,
     InnerFrozenProbe,
     OutputsProbe,
+    GatheredWeightsProbe,
     GradientsProbe,
     ByHandProbe,
     ContextsProbe,

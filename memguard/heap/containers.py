@@ -57,6 +57,11 @@ def length_of(obj: Any) -> int:
     return 0
 
 
+def is_named(obj: object) -> bool:
+    """Whether something is a dict whose first key is a text, as that of weights is."""
+    return issubclass(type(obj), dict) and issubclass(type(next(iter(dict.keys(obj)), None)), str)  # type: ignore[arg-type]
+
+
 def _wrapper_of(kind: type) -> type | None:
     """``UserList`` or ``UserDict``, if a type is one: containers whose elements lie in an attribute."""
     for base in mro_of(kind):  # by identity: these have an abstract class's issubclass, which hashes the type

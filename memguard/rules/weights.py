@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import ClassVar, final
 
 from memguard.records.claims import Claim, Evidence
-from memguard.records.facts import CheckpointKept, Fact, KeptOutputs, ModelCopies, StaleGradients
+from memguard.records.facts import CheckpointKept, Fact, GatheredWeights, KeptOutputs, ModelCopies, StaleGradients
 from memguard.records.findings import Severity
 from memguard.records.stats import Run, limit_of
+from memguard.rules import gathered_weights
 from memguard.rules.finding_text import from_fact, holder, in_memory, is_on_host, plural, so_far
 from memguard.rules.interface import Rule
 from memguard.rules.kept_storage import never_stops
@@ -32,14 +33,15 @@ class ModelCopy(Rule):
     """More copies of the model's weights are kept on the device.
 
     What: beside the model, tensors of the same shapes are kept: a deep copy, a ``best_state`` dictionary, an average
-    of the weights, each model that a search trained, each client's copy in a simulation. Perturbations and fast
-    weights have these shapes too; where the statement that makes them copies no weights, the message names only the
-    shapes.
+    of the weights, each model that a search trained, each client's copy in a simulation, merged adapters. The whole
+    weights of a sharded model count too, where ``full_tensor()`` gave them or a forward gathered them that no backward
+    follows. Perturbations and fast weights have these shapes as well; where the statement that makes them copies no
+    weights, the message names only the shapes.
 
     Why it matters: each costs as much as the parameters. One average (EMA, SWA) is usually wanted; best states pile up.
 
     How to fix: keep copies on the CPU: ``{k: v.detach().cpu().clone() for k, v in model.state_dict().items()}``, or on
-    disk. ``state_dict()`` alone is no copy: it refers to the live weights.
+    disk. ``state_dict()`` alone is no copy: it refers to the live weights. ``model.reshard()`` frees what was gathered.
     """
 
     code: ClassVar[str] = "MG308"
@@ -57,10 +59,13 @@ class ModelCopy(Rule):
                 yield self._growing(fact, pile, run)
             elif fact.weights:
                 yield self._more(fact, run)
+        if isinstance(fact, GatheredWeights):
+            yield from gathered_weights.of_modules(self, fact, run, limit_of(run))
         if not isinstance(fact, ModelCopies):
             return
         limit = limit_of(run)
         many = is_large_pile(fact, limit) or (limit is not None and fact.bytes >= LARGE_SHARE * limit)
+        many = many or (fact.gathered and gathered_weights.is_large(fact.bytes, run, limit))
         if fact.earlier:
             yield self._earlier(fact, run, limit)
             return
@@ -77,9 +82,11 @@ class ModelCopy(Rule):
             fact,
             run,
             Severity.WARNING if many and not fact.averaged else Severity.INFO,
-            f"{what} ({format_bytes(fact.bytes)}){apart} {_are(fact, run)}, in {where}"
+            gathered_weights.of_kept(fact, where, run)
+            if fact.gathered
+            else f"{what} ({format_bytes(fact.bytes)}){apart} {_are(fact, run)}, in {where}"
             f"{_wanted(fact) if fact.averaged else ''}.",
-            remedy,
+            gathered_weights.KEPT_REMEDY if fact.gathered else remedy,
             nbytes=fact.bytes,
             evidence=Evidence.HELD,
             count=fact.copies,

@@ -57,6 +57,11 @@ def dispatches_itself(kind: type) -> bool:
     return kind.__torch_dispatch__ is not _PLAIN_DISPATCH  # type: ignore[attr-defined]
 
 
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is this rank's part of a larger one, whose shape it has (a DTensor)."""
+    return type(getattr(type(tensor), "_local_tensor", None)) is MemberDescriptorType  # as above
+
+
 def _has_memory(storage: torch.UntypedStorage) -> bool:
     """Whether a storage lies anywhere; that of a wrapper does not."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -12,10 +13,11 @@ from typing import Any, final
 
 import torch
 
+from memguard.evidence.kept.incremental_scan import MIN_MERGED
 from memguard.evidence.naming.capacities import capacity_of, outgrew
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.heap.attributes import attributes_of, is_user_class
-from memguard.heap.containers import container_of, length_of, tensors_in
+from memguard.heap.containers import container_of, is_named, length_of, tensors_in
 from memguard.heap.roots import submodules_of
 from memguard.heap.tensors import is_stored, is_tensor_class
 from memguard.heap.walk import Link
@@ -25,7 +27,7 @@ from memguard.source.bounds import has_limit
 from memguard.source.origins import is_on_host, loaded_by
 from memguard.source.stores import ends_with_a_call, is_updated_from_itself, own_text
 from memguard.torch_objects.module_parts import gradients_of
-from memguard.torch_objects.storages import storage_key, storages_of
+from memguard.torch_objects.storages import is_sharded, storage_key, storages_of
 
 MIN_SHARE = 0.9
 """Share of the model's parameters, by count, that a copy must match in shape."""
@@ -41,6 +43,7 @@ _NUMBERS = (int, float, bool, str, type(None))
 _COPIES = re.compile(r"\b(clone|copy|deepcopy|state_dict)\(")
 _COMPUTES = re.compile(r"grad\b|_like\(|[-+*/@]")
 """In the statement that makes them: what copies weights, and what makes something else of them."""
+_Shapes = Counter[tuple[tuple[int, ...], torch.device]]
 _AVERAGES = ("ema", "swa", "average", "teacher", "momentum", "target", "polyak")
 
 
@@ -61,6 +64,8 @@ class Copy:
     """Whether nothing shows that these tensors, of the weights' shapes, were ever weights."""
     limited: bool = False
     """Whether it is one of those in a container that has a limit, or places that are taken in turn."""
+    gathered: bool = False
+    """Whether its tensors are whole, and the model's weights are sharded: they were gathered from all ranks."""
 
 
 def find_copies(
@@ -91,18 +96,16 @@ def find_copies(
         storages = dict(key for tensor in tensors if (key := storage_key(tensor)) is not None)
         fresh = {key: size for key, size in storages.items() if key not in own and key not in taken}
         shapes = Counter(_signature(tensor) for tensor in tensors)
-        for shapes_of_model, _ in wanted:
-            count = sum(shapes_of_model.values())
-            common = sum((shapes & shapes_of_model).values())
-            least = MIN_LOADED_SHARE * count
-            if count and common >= least and len(fresh) >= least * len(storages) / len(tensors):
+        alone = len(fresh) * len(tensors) / max(len(storages), 1)
+        for shapes_of_model, model in wanted:
+            share = _share_of(shapes_of_model, shapes, alone, is_named=is_named(link.value))
+            if share >= MIN_LOADED_SHARE:
                 place = survey.cause(link)
                 if issubclass(type(link.value), torch.nn.Module) and _name_of(place) in beside:
                     break  # its turn comes: another member of an ensemble, or of a population
                 if not (is_loaded(place) or _is_average(link, place)) and issubclass(type(link.value), dict):
                     place = loaded_by(place, _numbers_around(link)) or place
-                least = count * (MIN_LOADED_SHARE if is_loaded(place) else MIN_SHARE)
-                if common < least or len(fresh) < least * len(storages) / len(tensors):
+                if share < (MIN_LOADED_SHARE if is_loaded(place) else MIN_SHARE):
                     continue
                 if is_loaded(place):  # with what else it holds: the optimizer's state
                     device = tensors[0].device
@@ -112,6 +115,8 @@ def find_copies(
                 taken.update(fresh)
                 is_module = issubclass(type(link.value), torch.nn.Module)
                 source = _own_source(place)
+                gathered = any(map(is_sharded, _of_module(model))) and not any(map(is_sharded, tensors))
+                copies = is_module or gathered or (_COPIES.search(source) and not _COMPUTES.search(source))
                 found.append(
                     Copy(
                         place,
@@ -119,8 +124,9 @@ def find_copies(
                         averaged=_is_average(link, place) and not any(tensor.grad_fn is not None for tensor in tensors),
                         written=_is_written(tensors, place),
                         trained=is_module and bool(gradients_of(tensors)),
-                        alike=not is_module and (not _COPIES.search(source) or bool(_COMPUTES.search(source))),
+                        alike=not copies,
                         limited=_is_limited(link, place),
+                        gathered=gathered,
                     )
                 )
                 break
@@ -237,6 +243,27 @@ def _is_limited(link: Link, place: Place) -> bool:
     return not outgrew(length_of(longest.value), capacity) and has_limit(place.file, place.holder)
 
 
+def _share_of(model: _Shapes, shapes: _Shapes, alone: float, *, is_named: bool) -> float:
+    """Share of a model's parameters that some tensors match in shape: by count or, of named ones, by elements.
+
+    Args:
+        model: The model's.
+        shapes: Those of the tensors.
+        alone: How many of them have storages of their own.
+        is_named: Whether they lie under names, as in a state dict.
+    """
+    common, count = model & shapes, sum(model.values())
+    matched = sum(common.values())
+    share = min(matched, alone) / count if count else 0.0
+    if is_named and matched >= MIN_MERGED and alone >= MIN_SHARE * matched:
+        share = max(share, _elements(common) / max(_elements(model), 1))
+    return share
+
+
+def _elements(shapes: _Shapes) -> int:
+    return sum(math.prod(shape) * count for (shape, _), count in shapes.items())
+
+
 def _signature(tensor: torch.Tensor) -> tuple[tuple[int, ...], torch.device]:
     return tuple(tensor.shape), tensor.device
 
@@ -345,5 +372,6 @@ class CopyGroups:
                 limited=group is limited,
                 trained=all(copy.trained for copy in group),
                 alike=group is not averaged and any(copy.alike for copy in group),
+                gathered=all(copy.gathered for copy in group),
                 changing=all(copy.written for copy in group),
             )

@@ -15,7 +15,7 @@ from torch import nn
 
 from memguard.heap.attributes import attributes_of
 from memguard.heap.children import Via
-from memguard.heap.containers import container_of, elements_of, length_of, unwrapped
+from memguard.heap.containers import container_of, elements_of, is_named, length_of, unwrapped
 from memguard.heap.history import MIN_GROWTH, HeapHistory, ObjectGrowth, is_plain, telling_element
 from memguard.heap.host_sizes import block_of, is_from_worker, size_of
 from memguard.heap.tensors import is_tensor, is_tensor_class
@@ -25,6 +25,10 @@ from memguard.torch_objects.storages import storage_key, storages_of
 MIN_PIN_BYTES = 64 * 1024
 PIN_RATIO = 8
 COPY_SHARE = 0.9
+MIN_MERGED = 4
+"""Tensors under names that may be a copy by their bytes alone: merged adapters are few of the parameters by count."""
+HALF_AS_WIDE = 0.5
+"""What such a copy takes at least of the model's bytes: it may be of half the precision."""
 STATE_TIMES = 2
 """What is plainly a state dict is looked at though it has but half as many tensors as the model: a backbone's."""
 MIN_HANDED = 128
@@ -66,7 +70,10 @@ class IncrementalScan:
         self._parameters: dict[object, int] = {}
         self._foreign: dict[int, int] = {}
         self._foreign_storages: set[int] = set()
-        self._lists: dict[int, tuple[int, list[int]]] = {}
+        self._weights: dict[object, int] = {}
+        """Bytes of the parameters of each watched model."""
+        self._lists: dict[int, tuple[int, float, list[int]]] = {}
+        """How many tensors a container has, about how many bytes where they lie under names, and some storages."""
         self._views: dict[int, set[tuple[int, int]]] = {}
         self._sizes: dict[int, int] = {}
         self._exceptions: set[int] = set()
@@ -91,8 +98,12 @@ class IncrementalScan:
     def conclude(self) -> Suspects:
         """What is suspect so far; of pinned storages that can only be told once the walk is complete."""
         least = COPY_SHARE * min(filter(None, self._parameters.values()), default=0)  # a loss has none
-        copies = {path for path, (length, keys) in self._lists.items() if least and length >= least and keys}
-        copies = {path for path in copies if not self._owned.issuperset(self._lists[path][1])}
+        most = HALF_AS_WIDE * COPY_SHARE * min(filter(None, self._weights.values()), default=0)
+        copies = {
+            path
+            for path, (length, nbytes, keys) in self._lists.items()
+            if least and keys and (length >= least or nbytes >= most > 0) and not self._owned.issuperset(keys)
+        }
         if least and sum(self._foreign.values()) >= least and not self._owned.issuperset(self._foreign_storages):
             copies.update(self._foreign)
         pinned = {
@@ -125,7 +136,10 @@ class IncrementalScan:
         parameters = _tensors_in(attributes.get("_parameters"))
         if link.watched:
             self._parameters[link.root] = self._parameters.get(link.root, 0) + len(parameters)
-            self._owned.update(storages_of([*parameters, *_tensors_in(attributes.get("_buffers"))]))
+            storages = storages_of(parameters)
+            self._weights[link.root] = self._weights.get(link.root, 0) + sum(storages.values())
+            self._owned.update(storages)
+            self._owned.update(storages_of(_tensors_in(attributes.get("_buffers"))))
         elif parameters:
             self._foreign[link.path] = len(parameters)
             self._foreign_storages.update(storages_of(parameters))
@@ -140,7 +154,9 @@ class IncrementalScan:
             sample = [one for one in islice(elements_of(value), 4) if is_tensor(one)]
             if sample:
                 times = STATE_TIMES if _is_state(value) else 1
-                self._lists[link.path] = (times * length, list(storages_of(sample)))
+                sizes, is_state = storages_of(sample), length >= MIN_MERGED and is_named(value)
+                nbytes = length * sum(sizes.values()) / len(sample) if is_state else 0.0
+                self._lists[link.path] = (times * length, nbytes, list(sizes))
 
 
 def _tensors_in(registered: object) -> list[torch.Tensor]:

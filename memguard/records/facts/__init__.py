@@ -25,6 +25,7 @@ from memguard.records.facts.on_host import KeptOnHost, PinnedCacheGrows, WorkerO
 from memguard.records.facts.python_objects import ExceptionHolds, FreedByCollector
 from memguard.records.facts.storages import (
     CheckpointKept,
+    GatheredWeights,
     GrowingParameters,
     KeptOutputs,
     KeptResults,
@@ -55,6 +56,7 @@ __all__ = [
     "Fact",
     "FreedByCollector",
     "FunctionContextHolds",
+    "GatheredWeights",
     "GradientsWithGraph",
     "GrowingParameters",
     "InputSize",

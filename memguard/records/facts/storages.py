@@ -127,8 +127,20 @@ class ModelCopies(Fact):
     """Whether some may be no copies: tensors of the weights' shapes, as perturbations and fast weights are too."""
     limited: bool = False
     """Whether they lie in a container that takes no more than so many."""
+    gathered: bool = False
+    """Whether they were gathered from the ranks, each of which keeps only its part of the model."""
     changing: bool = True
     """Whether the averages among them are known to change, as one does, and not by their names alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatheredWeights(Fact):
+    """Weights of a sharded model stay whole from one optimizer step to the next; the place is where it is called."""
+
+    parameters: int
+    bytes: int
+    name: str | None = None
+    """What holds the model, like ``"Trainer.reference"``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,96 @@
+"""Weights of a sharded model that stay gathered from one optimizer step to the next.
+
+FSDP gathers a module's weights for its forward and its backward. What no backward comes to free stays: the outermost
+module of a reference model, one on which ``unshard()`` was called. While it is gathered a module has whole parameters
+in the place of its DTensors, so that nothing private of torch is asked.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+
+from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.naming.holders import HolderSearch
+from memguard.heap.sites import call_site
+from memguard.records.facts import NOWHERE, Fact, GatheredWeights, Place
+from memguard.torch_objects.module_parts import named_parameters_of
+from memguard.torch_objects.storages import is_sharded, storages_of
+
+STEPS = 2
+"""Optimizer steps in a row at which they are gathered: at one of them another model may wait for its backward."""
+
+
+@final
+class _Sharded:
+    """A model with sharded weights."""
+
+    __slots__ = ("call", "model", "names", "steps")
+
+    def __init__(self, model: nn.Module, names: frozenset[str]) -> None:
+        self.model, self.names = weakref.ref(model), names
+        self.call: Place | None = None
+        self.steps = 0
+
+    def gathered(self) -> dict[int, int]:
+        """Storages of those of its weights that are whole now."""
+        model = self.model()
+        named = named_parameters_of(model) if model is not None else ()
+        return storages_of(one for name, one in named if name in self.names and not is_sharded(one))
+
+
+@final
+class GatheredWeightsProbe(Probe):
+    """Asks each sharded model after the optimizer's step, when no weights need to be whole."""
+
+    name: ClassVar[str] = "gathered weights"
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._sharded: list[_Sharded] = []
+        self.deaf = frozenset({"on_forward_start", "on_optimizer_step_end"})
+
+    def on_model(self, model: nn.Module) -> None:
+        """Listens once there is one with sharded weights."""
+        names = frozenset(name for name, one in named_parameters_of(model) if is_sharded(one))
+        if names:
+            self._sharded.append(_Sharded(model, names))
+            self.hear("on_forward_start", "on_optimizer_step_end")
+
+    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Notes where each is called."""
+        for sharded in self._sharded:
+            if sharded.call is None and sharded.model() is module:
+                sharded.call = call_site()
+        if all(sharded.call is not None for sharded in self._sharded):
+            self.unsubscribe("on_forward_start")
+
+    def on_optimizer_step_end(self, optimizer: torch.optim.Optimizer) -> None:
+        """Reports those that stayed whole."""
+        for sharded in tuple(self._sharded):
+            storages = sharded.gathered()
+            sharded.steps = sharded.steps + 1 if storages else 0
+            if sharded.steps == STEPS:
+                self._sharded.remove(sharded)
+                self._tell(sharded, storages)
+        if not self._sharded:
+            self.unsubscribe("on_forward_start", "on_optimizer_step_end")
+
+    def _tell(self, sharded: _Sharded, storages: Mapping[int, int]) -> None:
+        watch, model, place = self.watch, sharded.model(), sharded.call or NOWHERE
+        survey = HolderSearch(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
+        link = next((link for link in survey.links if link.value is model), None)
+        self.report(
+            GatheredWeights(
+                batch=watch.batch,
+                stage=watch.stage,
+                place=place,
+                name=survey.cause(link).holder if link is not None else None,
+                parameters=len(storages),
+                bytes=sum(storages.values()),
+            )
+        )
