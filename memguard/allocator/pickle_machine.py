@@ -25,6 +25,8 @@ _BUDGET_BASE: Final = 1 << 24
 
 _REFERENCES: Final = re.compile(rb"(?s:h.|j.{4})+e")  # BINGET and LONG_BINGET up to APPENDS
 _GET: Final = re.compile(rb"(?s)h(.)|j(.{4})")
+_LONGEST_KNOWN: Final = 1024
+"""Bytes of a run that is looked up before it is read."""
 _TEXT_KEYS: Final = frozenset({str})
 
 
@@ -111,24 +113,27 @@ class Machine:
         Such are the frames of a stack: the same few hundred stacks come again and again, and become one list, to which
         nothing may be appended then.
         """
-        if not self.stack or self.stack[-1] != []:
-            return 0
-        match = _REFERENCES.match(self.data, pos)
-        if match is None:
-            return 0
-        values = self._runs.get(match[0])
+        # Where the frames end their dict, the run likely ends here; if not, these bytes are none that was read before.
+        run = self.data[pos : self.data.find(b"eu", pos, pos + _LONGEST_KNOWN) + 1]
+        values = self._runs.get(run)
         if values is None:
-            gets = _GET.findall(match[0])
+            match = _REFERENCES.match(self.data, pos)
+            if match is None:
+                return 0
+            run = match[0]
+            values = self._runs.get(run)
+        if values is None:
+            gets = _GET.findall(run)
             values = [self.memo[short[0] if short else int.from_bytes(long, "little")] for short, long in gets]
             if len(values) < _PICKLERS_BATCH:  # a pickler appends so many at a time: more may follow
-                self._runs[match[0]] = values
+                self._runs[run] = values
                 self._shared.add(id(values))
         if self.memo and self.memo[-1] is self.stack[-1]:
             self.memo[-1] = self.stack[-1] = values
         else:
             self.stack[-1].extend(values)
         self.budget -= _REFERENCE_COST * len(values)
-        return match.end()
+        return pos + len(run)
 
 
 def refuse_integer(size: int) -> NoReturn:

@@ -35,7 +35,8 @@ Step = Callable[[Machine, int], int]
 
 
 def _mark(machine: Machine, pos: int) -> int:
-    if machine.data[pos] in b"hj" and (end := machine.append_stored(pos)):
+    on_list = machine.data[pos] in b"hj" and machine.stack and machine.stack[-1] == []
+    if on_list and (end := machine.append_stored(pos)):
         return end
     machine.open()
     return pos

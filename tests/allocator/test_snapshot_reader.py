@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import io
 import os
 import pickle
@@ -76,6 +77,29 @@ def test_shared_stacks_are_read_whole() -> None:
     frames = [{"filename": f"f{n}.py", "line": n, "name": "f"} for n in range(300)]
     value = [frames[:20], frames[250:], frames[5:290], frames]
     assert load_plain_pickle(pickle.dumps(value)) == value
+
+
+def test_a_stack_whose_references_look_like_its_end_is_read_whole() -> None:
+    """The number of a stored frame may hold the bytes that end a list, and a dict after it."""
+    frames = [{"line": n} for n in range(0x7570)]
+    ending = frames[0x7565 - 3]  # three values are stored before: "eu" is 0x7565
+    stacks = [[frames[1], ending], [frames[1], ending, frames[2]], [frames[1], frames[2]]]
+    value = [frames, [{"addr": n, "frames": list(stack)} for n in range(3) for stack in stacks]]
+    data = pickle.dumps(value)
+    assert b"jeu\0\0" in data
+    assert load_plain_pickle(data) == value
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_the_collector_of_garbage_runs_again_after_a_file(collects: bool, request: pytest.FixtureRequest) -> None:
+    """Reading lets it rest, and leaves it as it was: after a snapshot, and after what is none."""
+    request.addfinalizer(gc.enable)
+    (gc.enable if collects else gc.disable)()
+    parse_snapshot(pickle.dumps(PLAIN))
+    assert gc.isenabled() is collects
+    with pytest.raises(SnapshotError):
+        parse_snapshot(b"none")
+    assert gc.isenabled() is collects
 
 
 def test_a_snapshot_is_normalised() -> None:

@@ -12,6 +12,7 @@ from memguard.allocator.analysis import analyse
 from memguard.allocator.caching import CachingAllocator
 from memguard.allocator.replay import replay
 from memguard.allocator.snapshot_reader import parse_snapshot
+from memguard.report.html_snapshot import snapshot_map
 from tests.bench.rows import Row
 
 EVENTS = 280_000
@@ -58,5 +59,6 @@ def measure(*, quick: bool = False) -> list[Row]:
     snapshot = timed("read safely", lambda: parse_snapshot(data))
     timed("explained", lambda: analyse(snapshot, 0))
     assert timed("replayed", lambda: replay(snapshot, 0)).exact
+    timed("read and drawn over its history for the Memory tab", lambda: snapshot_map(data))
     size = f"a snapshot of {len(data) / 1e6:.0f} MB"
     return [Row(f"{size}, {name}", took, "s") for name, took in seconds.items()]
