@@ -215,6 +215,7 @@ class ValidationGuard:
                     module=name,
                     count=0,
                     forwards=root.prevented,
+                    first_batch=batch,
                     prevented=True,
                 )
             ]

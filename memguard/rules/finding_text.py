@@ -123,6 +123,7 @@ def from_record(
     *,
     nbytes: int | None = None,
     bytes_per_batch: float | None = None,
+    since: int | None = None,
     place: Place = NOWHERE,
 ) -> Claim:
     """A claim that rests on the records alone; the arguments are those of `from_fact`, and where batches are made."""
@@ -140,6 +141,7 @@ def from_record(
         batch=record.batch,
         bytes=nbytes,
         bytes_per_batch=bytes_per_batch,
+        since=since,
         rank=run.rank,
     )
 

@@ -191,7 +191,17 @@ class SteadyGrowth(Rule):
         if cache is not None:
             message += f" {of_cache(cache)}."
             fact, rate = replace(cache, batch=record.batch), growth.rate
-            return from_fact(self, fact, run, severity, message, remedy_of(cache), nbytes=nbytes, bytes_per_batch=rate)
+            return from_fact(
+                self,
+                fact,
+                run,
+                severity,
+                message,
+                remedy_of(cache),
+                nbytes=nbytes,
+                bytes_per_batch=rate,
+                since=cache.first_batch,
+            )
         if lead is None or self._named_share(growth.rate) < EXPLAINED:
             return from_record(
                 self,
@@ -203,6 +213,7 @@ class SteadyGrowth(Rule):
                 "of the next batches to name the line; a memory snapshot (memguard snapshot FILE) shows it too.",
                 nbytes=nbytes,
                 bytes_per_batch=growth.rate,
+                since=growth.since,
             )
         advice = "keep values instead of tensors there, move them to the CPU, or bound how many are kept."
         if isinstance(lead, GrowingParameters):
@@ -229,6 +240,7 @@ class SteadyGrowth(Rule):
             advice,
             nbytes=nbytes,
             bytes_per_batch=growth.rate,
+            since=None if growth.since is None else min(growth.since, lead.batch),
         )
 
 

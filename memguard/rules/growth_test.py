@@ -46,29 +46,37 @@ class Growth:
     """Batches in which it did."""
     floor: float
     """The newest floor."""
+    since: int | None = None
+    """The record with which it began, where records have numbers."""
 
 
 @final
 class _Scale:
     """Minima over windows of one length; a fall after a rise shows the period is longer, and doubles the window."""
 
-    __slots__ = ("count", "minima", "minimum", "window")
+    __slots__ = ("begun", "count", "minima", "minimum", "since", "window")
 
     def __init__(self, window: int) -> None:
         self.window = window
         self.count = 0
         self.minimum = float("inf")
         self.minima: list[float] = []
+        self.begun: int | None = None
+        """The record with which this window began; the first one of all for the first, before the warm-up."""
+        self.since: int | None = None
+        """The same of the first of the windows that rise."""
 
-    def push(self, minimum: float, values: int) -> bool:
-        """The minimum of so many more values, a part of a window; whether a window was completed."""
+    def push(self, minimum: float, values: int, batch: int | None) -> bool:
+        """The minimum of so many more values from a record on, a part of a window; whether a window was completed."""
+        if self.begun is None:
+            self.begun = batch
         if minimum < self.minimum:
             self.minimum = minimum
         self.count += values
         if self.count < self.window:
             return False
         self._complete(self.minimum)
-        self.count, self.minimum = 0, float("inf")
+        self.count, self.minimum, self.begun = 0, float("inf"), None
         return True
 
     def _complete(self, minimum: float) -> None:
@@ -77,6 +85,8 @@ class _Scale:
             if len(minima) > 3 and self.window < MAX_WINDOW:
                 self.window *= 2
             minima.clear()
+        if not minima:
+            self.since = self.begun
         minima.append(minimum)
         if len(minima) > 4 * RISES:
             del minima[1:3]  # the start of the growth stays, so that all of it counts as observed
@@ -96,6 +106,7 @@ class _Scale:
             observed=minima[-1] - minima[0],
             batches=round((minima[-1] - minima[0]) / rate),
             floor=minima[-1],
+            since=self.since,
         )
 
 
@@ -117,10 +128,13 @@ class GrowthTest:
         self._head = windows[0]
         self._count = 0
         self._minimum = float("inf")
+        self._begun: int | None = None
         self._epoch_count = 0
         self._epoch_floor = float("inf")
         self._newest = float("inf")
-        self._floors: list[float] = []
+        self._epoch_begun: int | None = None
+        self._floors: list[tuple[float, int | None]] = []
+        """Of each epoch, with the record with which it began."""
         self.survives_epochs = False
         """Whether most of an epoch's growth was still there in the next one."""
 
@@ -133,20 +147,25 @@ class GrowthTest:
         least = min(until, self._head - self._count) if until > 0 else self._head - self._count
         return least if self._quick is None else min(least, self._quick.window - self._quick.count, self._quick_left)
 
-    def push(self, value: float, times: int = 1) -> bool:
+    def push(self, value: float, times: int = 1, batch: int | None = None) -> bool:
         """One more value.
 
         Args:
             value: The value.
             times: How often it came in a row; at most `to_go`.
+            batch: The record number of the first of them.
 
         Returns:
             Whether a window was completed: only then can the judgement have changed.
         """
         if self._left > 0:
+            if self._scales[0].begun is None:
+                for scale in (*self._scales, *([self._quick] if self._quick is not None else [])):
+                    scale.begun = batch
             self._left -= times
             return False
         if self._epoch_count < self._head:
+            self._epoch_begun = batch if not self._epoch_count else self._epoch_begun
             self._epoch_count += times
             if value < self._epoch_floor:
                 self._epoch_floor = value
@@ -154,21 +173,22 @@ class GrowthTest:
                 self._epoch_began(self._epoch_floor)
         if value < self._minimum:
             self._minimum = value
+        self._begun = batch if not self._count else self._begun
         self._count += times
-        completed = self._quick is not None and self._push_quick(value, times)
+        completed = self._quick is not None and self._push_quick(value, times, batch)
         if self._count < self._head:
             return completed
         minimum, self._minimum, self._count = self._minimum, float("inf"), 0
         for scale in self._scales:
-            if scale.push(minimum, self._head):
+            if scale.push(minimum, self._head, self._begun):
                 completed = True
                 if scale is self._scales[0]:
                     self._newest = scale.minima[-1]
         return completed
 
-    def _push_quick(self, value: float, times: int) -> bool:
+    def _push_quick(self, value: float, times: int, batch: int | None) -> bool:
         assert self._quick is not None
-        completed = self._quick.push(value, times)
+        completed = self._quick.push(value, times, batch)
         self._quick_left -= times
         if self._quick_left <= 0 or self._quick.window >= self._head:
             self._quick = None
@@ -184,9 +204,10 @@ class GrowthTest:
 
     def _epoch_began(self, floor: float) -> None:
         if self._floors and self._newest < float("inf"):
-            within, kept = self._newest - self._floors[-1], floor - self._floors[-1]
+            before, _ = self._floors[-1]
+            within, kept = self._newest - before, floor - before
             self.survives_epochs = kept > 0 and kept >= KEPT * within
-        self._floors.append(floor)
+        self._floors.append((floor, self._epoch_begun))
         del self._floors[:-16]
 
     def growth(self) -> Growth | None:
@@ -197,17 +218,18 @@ class GrowthTest:
                 return growth
         return None
 
-    def ladder(self) -> tuple[float, int] | None:
-        """Bytes by which each epoch's floor lies above the one before, and the number of such even rises."""
-        floors = self._floors
+    def ladder(self) -> tuple[float, int, int | None] | None:
+        """Bytes by which each epoch's floor lies above the one before, the number of such even rises, since when."""
         rises: list[float] = []
-        for after, before in zip(reversed(floors), list(reversed(floors))[1:], strict=False):
+        since = None
+        for (before, begun), (after, _) in reversed(list(itertools.pairwise(self._floors))):
             if after <= before:
                 break
             rises.append(after - before)
+            since = begun
         if len(rises) < LADDER or min(rises[:LADDER]) < KEPT * statistics.median(rises[:LADDER]):
             return None
-        return statistics.median(rises[:LADDER]), len(rises)
+        return statistics.median(rises[:LADDER]), len(rises), since
 
 
 @final
@@ -252,13 +274,17 @@ def outlook(
             return Outlook(growth=growth, batches_to_limit=max(int((limit - above - growth.floor) / growth.rate), 0))
     ladder = ratchet.ladder()
     if ladder is not None and epoch_batches:
-        rise, epochs = ladder
+        rise, epochs, since = ladder
         left = REACH * epochs
         if batches_left is not None:
             left = min(left, batches_left / epoch_batches)
         if peak + rise * left > FULL * limit:
             found = Growth(
-                rate=rise / epoch_batches, observed=rise * epochs, batches=epochs * epoch_batches, floor=peak - rise
+                rate=rise / epoch_batches,
+                observed=rise * epochs,
+                batches=epochs * epoch_batches,
+                floor=peak - rise,
+                since=since,
             )
             return Outlook(growth=found, batches_to_limit=max(int((limit - peak) / found.rate), 0))
     return None

@@ -58,6 +58,12 @@ class HostGrowth(Rule):
         self._batches = 0
         self._lowest: int | None = None
         self._floors: deque[int] = deque(maxlen=FLOORS)
+        self._newest = 0
+        """The newest record of training."""
+        self._begun = 0
+        """The record with which the newest floor begins."""
+        self._since: int | None = None
+        """The same of the first of the floors that have risen until now."""
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """A container that was seen to grow: as bad as what it will have taken when the run is over."""
@@ -96,6 +102,7 @@ class HostGrowth(Rule):
             "keep a number of each batch instead of all of it, write it to disk, or bound how many are kept.",
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
+            since=fact.first_batch,
         )
 
     def _cache(self, fact: KeptOnHost, run: Run) -> Claim:
@@ -115,6 +122,7 @@ class HostGrowth(Rule):
             "keep none.",
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
+            since=fact.first_batch,
         )
 
     def _too_large(self, fact: KeptOnHost, capacity: int, run: Run) -> Claim:
@@ -133,6 +141,7 @@ class HostGrowth(Rule):
             "of which it is a part, half precision, a file that is mapped into memory.",
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
+            since=fact.first_batch,
         )
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
@@ -145,6 +154,7 @@ class HostGrowth(Rule):
         if first.stage is not Stage.TRAIN:
             return ()
         before, self._batches = self._batches, self._batches + len(records)
+        self._newest = records[-1].batch
         rss = first.host_rss_bytes
         if self._told or rss is None:
             return ()
@@ -152,8 +162,10 @@ class HostGrowth(Rule):
         own = rss - (first.allocated_end_bytes or 0) if run.device.startswith("virtual") else rss
         self._lowest = own if self._lowest is None or own < self._lowest else self._lowest
         for _ in range(self._batches // FLOOR_BATCHES - before // FLOOR_BATCHES):
+            if not self._floors or self._lowest <= self._floors[-1]:
+                self._since = self._begun
             self._floors.append(self._lowest)
-            self._lowest = own
+            self._lowest, self._begun = own, self._newest
         if not self._batches % FLOOR_BATCHES:
             self._lowest = None
         shown = self._floor.observe_alike(records, run, end=rss, peak=rss, limit=lambda: room_bytes(run.slow, rss))
@@ -175,6 +187,7 @@ class HostGrowth(Rule):
             "look for what is kept of every batch: losses with their graph, metrics, a dataset's cache.",
             nbytes=round(found.growth.observed),
             bytes_per_batch=found.growth.rate,
+            since=found.growth.since,
         )
 
     def finish(self, run: Run) -> Iterable[Claim]:
@@ -207,13 +220,14 @@ class HostGrowth(Rule):
             else "if longer runs matter, leave parts of the loop out (decoding, logging, augmentation) until it "
             "stops; with variable shapes on the CPU set MALLOC_ARENA_MAX=2 or bucket them.",
             stage=Stage.TRAIN,
-            batch=self._batches,
+            batch=self._newest,
             file=place.file,
             line=place.line,
             function=place.function,
             holder=place.holder,
             bytes=grown,
             bytes_per_batch=rate,
+            since=self._since,
             rank=run.rank,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import final
 
-from memguard.records.stats import SlowStats
+from memguard.records.stats import BatchRecord, SlowStats
 from memguard.rules.growth_test import GrowthTest, outlook
 from memguard.text.units import format_bytes
 
@@ -42,27 +42,30 @@ class SampledGrowth:
         self._peak = 0
         self._times: deque[float] = deque(maxlen=MOST_TIMES)
         self.told = False
+        self.since: int | None = None
+        """The record with which the growth began that was told."""
 
-    def grows(self, slow: SlowStats, value: int | None, time: float) -> float | None:
+    def grows(self, slow: SlowStats, value: int | None, record: BatchRecord) -> float | None:
         """Bytes a second by which it grows, if that leads to the limit.
 
         Args:
             slow: The reading.
             value: What it says of the series.
-            time: Of the record that first shows it, in seconds.
+            record: The first that shows it.
         """
         if self.told or value is None or slow is self._newest:
             return None
         self._newest = slow
-        self._times.append(time)
+        self._times.append(record.time)
         self._peak = max(self._peak, value)
         limit = room_bytes(slow, value)
-        if not self._ratchet.push(value) or limit is None:
+        if not self._ratchet.push(value, 1, record.batch) or limit is None:
             return None
         found = outlook(self._ratchet, peak=self._peak, limit=limit, batches_left=None, epoch_left=None)
         self.told = found is not None
         if found is None:
             return None
+        self.since = found.growth.since
         readings = max(min(found.growth.batches, len(self._times) - 1), 1)
         seconds = self._times[-1] - self._times[-1 - readings]
         return found.growth.rate * readings / seconds if seconds > 0 else found.growth.rate

@@ -55,6 +55,7 @@ class PinnedGrowth(Rule):
                 "keep ordinary tensors and pin each batch just before its copy, or bound how many are kept.",
                 nbytes=fact.bytes,
                 bytes_per_batch=fact.bytes_per_batch,
+                since=fact.first_batch,
             )
         elif isinstance(fact, PinnedCacheGrows) and not self._named:
             yield from_fact(
@@ -67,12 +68,13 @@ class PinnedGrowth(Rule):
                 f"{format_bytes(fact.active_bytes)} are in use: it keeps a block for every size{told_left(free)}.",
                 "give batches a fixed size, lower prefetch_factor, or switch pin_memory off.",
                 nbytes=fact.bytes,
+                since=fact.since_batch,
             )
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Judges each new reading."""
         slow = run.slow
-        rate = self._sampled.grows(slow, slow.pinned_bytes, record.time)
+        rate = self._sampled.grows(slow, slow.pinned_bytes, record)
         if rate is None:
             return
         yield from_record(
@@ -84,4 +86,5 @@ class PinnedGrowth(Rule):
             f"of which {format_bytes(slow.pinned_active_bytes)} are in use.",
             "lower prefetch_factor, give batches a fixed size, or switch pin_memory off.",
             nbytes=slow.pinned_bytes,
+            since=self._sampled.since,
         )

@@ -54,7 +54,7 @@ class TrainingFloor:
         while seen < len(records):
             times = min(self._ratchet.to_go, len(records) - seen)
             seen += times
-            if self._ratchet.push(end, times):
+            if self._ratchet.push(end, times, records[seen - times].batch):
                 last = records[seen - 1]
                 found = self._lead(last, run, limit)
                 if found is not None:

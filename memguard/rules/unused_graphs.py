@@ -66,6 +66,7 @@ class EvalGraph(Rule):
                 "that never comes. memguard does it for you: such forwards run without a graph from now on.",
                 advice,
                 name=fact.module,
+                since=fact.first_batch,
             )
             return
         size = f", {format_bytes(fact.bytes)} each" if fact.bytes else ""
@@ -92,6 +93,7 @@ class EvalGraph(Rule):
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,
             name=fact.module,
+            since=fact.first_batch,
         )
 
     def _in_training(self, fact: UnusedGraphs, run: Run, built: str, size: str) -> Claim:
@@ -116,6 +118,7 @@ class EvalGraph(Rule):
             advice,
             nbytes=fact.bytes and fact.bytes * fact.alive,
             name=fact.module,
+            since=fact.first_batch,
             evidence=Evidence.PEAK,
         )
 
@@ -134,6 +137,7 @@ class EvalGraph(Rule):
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,
             name=fact.place.holder or fact.module,
+            since=fact.first_batch,
         )
 
 
@@ -205,6 +209,7 @@ class FrozenModelGraph(Rule):
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,
             name=called,
+            since=fact.first_batch,
         )
 
     def _dropped(self, fact: UnusedGraphs, run: Run, called: str) -> Claim:
@@ -223,6 +228,7 @@ class FrozenModelGraph(Rule):
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,
             name=called,
+            since=fact.first_batch,
         )
 
     def _untaken(self, fact: UntakenGradients, run: Run) -> Claim:

@@ -38,7 +38,8 @@ class WorkerGrowth(Rule):
     def __init__(self) -> None:
         self._sampled = SampledGrowth()
         self._cache: WorkerObjects | None = None
-        self._lowest: int | None = None
+        self._lowest: tuple[int, int] | None = None
+        """The least of their memory that was read, and the batch that showed it first."""
         self._moved = False
         """Whether readings of the workers' memory differed at all: each may be seen many times."""
 
@@ -68,8 +69,8 @@ class WorkerGrowth(Rule):
         """Judges each new reading."""
         slow = run.slow
         if self._cache is not None:
-            yield from self._judge_cache(self._cache, run)
-        rate = self._sampled.grows(slow, slow.workers_rss_bytes, record.time)
+            yield from self._judge_cache(self._cache, record.batch, run)
+        rate = self._sampled.grows(slow, slow.workers_rss_bytes, record)
         if rate is None:
             return
         yield from_record(
@@ -83,6 +84,7 @@ class WorkerGrowth(Rule):
             "keep what workers read in numpy arrays, Arrow or tensors, not in lists or dictionaries of Python objects; "
             "use fewer workers.",
             nbytes=slow.workers_rss_bytes,
+            since=self._sampled.since,
         )
 
     def finish(self, run: Run) -> Iterable[Claim]:
@@ -93,12 +95,13 @@ class WorkerGrowth(Rule):
         if self._cache is not None and not (self._cache.elements and self._moved):
             yield self._tell_cache(self._cache, 0, run)
 
-    def _judge_cache(self, cache: WorkerObjects, run: Run) -> Iterable[Claim]:
+    def _judge_cache(self, cache: WorkerObjects, batch: int, run: Run) -> Iterable[Claim]:
         private = run.slow.workers_rss_bytes
         if private is None or not run.slow.num_workers:
             return
-        self._lowest = private if self._lowest is None else min(self._lowest, private)
-        grown = private - self._lowest
+        if self._lowest is None or private < self._lowest[0]:
+            self._lowest = (private, batch)
+        grown = private - self._lowest[0]
         self._moved = self._moved or grown > 0
         if grown >= MIN_WORKER_BYTES:
             self._cache = None
@@ -118,4 +121,5 @@ class WorkerGrowth(Rule):
             f" and {emptied}{so_far}{left(free)}.",
             "bound it, fill it before the workers start, or keep it in shared memory or on disk.",
             nbytes=grown or None,
+            since=self._lowest[1] if grown and self._lowest is not None else None,
         )

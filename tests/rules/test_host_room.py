@@ -7,6 +7,7 @@ import pytest
 from memguard.records.stats import SlowStats
 from memguard.rules.host_room import SampledGrowth
 from memguard.text.units import GIB, MIB
+from tests.rules.evidence import record
 
 
 @pytest.mark.parametrize("seconds", [1.0, 4.0])
@@ -15,6 +16,8 @@ def test_growth_is_told_by_the_second_however_far_apart_readings_are(seconds: fl
     sampled, told = SampledGrowth(), []
     for reading in range(200):
         grown = reading * 30 * MIB
-        rate = sampled.grows(SlowStats(host_available_bytes=6 * GIB - grown), GIB + grown, reading * seconds)
+        rate = sampled.grows(
+            SlowStats(host_available_bytes=6 * GIB - grown), GIB + grown, record(reading, time=reading * seconds)
+        )
         told += [rate] if rate is not None else []
     assert told == [pytest.approx(30 * MIB / seconds)]

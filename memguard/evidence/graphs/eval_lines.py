@@ -33,6 +33,8 @@ class _Line:
     told: bool = False
     since: int = 0
     """Optimizer steps before the first of the unused."""
+    first_batch: int = 0
+    """The batch of the first of the unused."""
     beside: int = 0
     """Of the unused, those that were alive at a later forward of their model."""
     alive: int = 1
@@ -47,6 +49,8 @@ class UnusedLine:
     place: Place
     unused: int
     forwards: int
+    first_batch: int
+    """The batch of the first of the unused."""
     bytes: int
     alive: int
     """The most of these graphs that were alive at the same time."""
@@ -107,7 +111,8 @@ class EvalLines:
             return None
         line.unused += 1
         line.beside += mark.beside
-        line.since = mark.steps if line.unused == 1 else line.since
+        if line.unused == 1:
+            line.since, line.first_batch = mark.steps, mark.batch
         if few and line.since == mark.steps:
             return None
         nbytes = line.bytes or 0
@@ -122,7 +127,7 @@ class EvalLines:
         if place is None:
             return None
         line.told = True
-        return UnusedLine(place, line.unused, line.forwards, nbytes, line.alive)
+        return UnusedLine(place, line.unused, line.forwards, line.first_batch, nbytes, line.alive)
 
     def _line(self, mark: ForwardGraph, name: str, *, new: bool) -> _Line | None:
         if mark.training is not self._training or mark.stage.evaluates is self._training or mark.fed:

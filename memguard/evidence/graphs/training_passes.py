@@ -139,6 +139,7 @@ class TrainingPassesProbe(Probe):
                 module=type(module).__name__,
                 count=len(row),
                 forwards=len(row) + 1,
+                first_batch=row[0].mark.batch,
                 bytes=sum(saved.values()) or None,
                 training=True,
             )

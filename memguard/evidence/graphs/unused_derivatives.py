@@ -36,6 +36,8 @@ class _Model:
     name: str
     forwards: int = 0
     unused: int = 0
+    first_batch: int | None = None
+    """The first one of these."""
     bytes: int | None = None
     place: Place = NOWHERE
 
@@ -49,6 +51,8 @@ class _Outside:
     """Whether in training a backward after the derivative was seen to come by: then it would be in evaluation too."""
     forwards: int = 0
     unused: int = 0
+    first_batch: int | None = None
+    """The first one of these."""
     bytes: int | None = None
 
 
@@ -118,6 +122,7 @@ class DerivativesProbe(Probe):
                 self._models[mark.module] = None
                 continue
             model.unused += 1
+            model.first_batch = mark.batch if model.first_batch is None else model.first_batch
             if model.unused >= MIN_UNUSED and model.bytes is not None:
                 self._models[mark.module] = None
                 self.report(
@@ -128,6 +133,7 @@ class DerivativesProbe(Probe):
                         module=model.name,
                         count=model.unused,
                         forwards=model.forwards,
+                        first_batch=model.first_batch,
                         bytes=model.bytes,
                         derivative=True,
                     )
@@ -143,7 +149,9 @@ class DerivativesProbe(Probe):
             if not mark.training:
                 self._outside[mark.module] = None
             return
-        model.unused += not mark.training
+        if not mark.training:
+            model.unused += 1
+            model.first_batch = mark.batch if model.first_batch is None else model.first_batch
         if mark.training or not model.proven or model.unused < MIN_UNUSED or model.bytes is None:
             return
         self._outside[mark.module] = None
@@ -159,6 +167,7 @@ class DerivativesProbe(Probe):
                 module=type(module).__name__,
                 count=model.unused,
                 forwards=model.forwards,
+                first_batch=model.first_batch,
                 bytes=model.bytes,
                 derivative=True,
             )

@@ -196,6 +196,7 @@ class GrownContainers:
         place, watch = growth.place, self._watch
         nbytes = growth.newest_bytes * growth.elements
         bounded = self._is_bounded(growth, without=Bound.ENDS_LAST)
+        _, passed = _all_of(growth, batches, watch)
         self._report(
             KeptOnHost(
                 batch=watch.batch,
@@ -204,6 +205,7 @@ class GrownContainers:
                 elements=growth.elements,
                 bytes=nbytes,
                 bytes_per_batch=nbytes / batches,
+                first_batch=max(watch.batch - passed, 0),
                 kind=growth.kind,
                 bounded=bounded,
                 by_key=bounded and not self._is_bounded(growth, without=Bound.ENDS_LAST | Bound.KEYED),

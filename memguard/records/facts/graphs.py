@@ -90,6 +90,8 @@ class UnusedGraphs(Fact):
     count: int
     """Unused graphs so far."""
     forwards: int
+    first_batch: int | None = None
+    """The batch that built the first of them, where that is known."""
     bytes: int | None = None
     """What one such graph held."""
     alive: int = 1

@@ -15,6 +15,8 @@ class KeptOnHost(Fact):
     """By how many it grew while it was watched."""
     bytes: int
     bytes_per_batch: float
+    first_batch: int | None = None
+    """The batch from which on it grew, as far as that is known."""
     kind: str = "list"
     bounded: bool = False
     """Whether the source empties or limits it, as far as it shows."""
