@@ -123,7 +123,7 @@ def readme_table(results: Results) -> str:
     versions = "; ".join(f"{_HEADINGS[table['where']]}: {table['versions']}" for table in tables)
     measured = f"Measured with `make bench` on {results['date']}{note}: {results['machine']}; {versions}."
     lines = [
-        *textwrap.wrap(measured, 160),
+        *textwrap.wrap(measured, 168),
         "",
         "| | " + " | ".join(_HEADINGS[table["where"]] for table in tables) + " |",
         "|---" * (len(tables) + 1) + "|",
