@@ -134,7 +134,7 @@ class Page {
   settle() {
     if (!this.run) {
       this.state.run = mostTelling(this.runs)?.name ?? null;
-      if (!this.state.view || this.state.run === null) this.state.view = this.runs.length > 1 ? "overview" : "timeline";
+      if (!this.state.view || (this.state.run === null && this.state.view !== "snapshot")) this.state.view = this.runs.length > 1 ? "overview" : "timeline";
     }
     if (!VIEWS[this.state.view]) this.state.view = "timeline";
     const ranks = this.run?.ranks.map((rank) => rank.rank) ?? [];
@@ -169,7 +169,7 @@ class Page {
     this.view?.destroy?.();
     this.view = null;
     this.drawHeader();
-    if (this.state.run === null) {
+    if (this.state.run === null && this.state.view !== "snapshot") {
       replace(this.main, empty());
     } else if (this.state.view !== "overview" && this.state.view !== "snapshot" && !this.details) {
       replace(this.main, h("p", { className: "calm" }, "This recording cannot be shown."));
@@ -184,7 +184,7 @@ class Page {
         this.tell(error.message);
       }
     }
-    if (number === this.shown) this.root.dataset.ready = this.state.run === null ? "empty" : this.state.view;
+    if (number === this.shown) this.root.dataset.ready = this.state.run === null && this.state.view !== "snapshot" ? "empty" : this.state.view;
   }
 
   drawHeader() {
@@ -198,6 +198,8 @@ class Page {
       this.tellAddress();
       return copy(event.target, link());
     } }, "Copy link")));
+    const [strip, chosen] = [this.header.querySelector("nav"), this.header.querySelector("[aria-selected=true]")];
+    if (chosen) strip.scrollLeft = chosen.offsetLeft - (strip.clientWidth - chosen.offsetWidth) / 2; // of a narrow screen
   }
 
   selectors() {

@@ -68,7 +68,7 @@ class Contents {
     this.root = this.top = treeOf(rows);
     this.cells = h("div", { className: "icicle", role: "group", "aria-label": "What filled the peak, from category to module to line to tensor. Arrow keys walk, Enter goes into a part, Escape back out.", onkeydown: (event) => this.walk(event) });
     this.readout = h("div", { className: "readout", id: "contents-readout" });
-    this.table = h("div", { className: "wide" });
+    this.table = h("div");
     const sum = this.root.nbytes;
     const where = contents.module && contents.when !== "step" ? [" of ", h("code", null, String(contents.module))] : [];
     const when = MOMENTS[contents.when] ? [`It was reached in the ${MOMENTS[contents.when]}`, ...where, ". "] : [];

@@ -33,9 +33,16 @@ export function replace(parent, ...children) {
 export function table(headings, rows, options = {}) {
   const numeric = new Set(options.numeric ?? []);
   const cell = (tag, content, at) => h(tag, { className: numeric.has(at) ? "number" : "", scope: tag === "th" ? "col" : null }, content);
-  return h("table", { className: options.className ?? "" },
+  return wide(h("table", { className: options.className ?? "" },
     h("thead", null, h("tr", null, headings.map((heading, at) => cell("th", heading, at)))),
-    h("tbody", null, rows.map((row) => h("tr", null, row.map((content, at) => cell("td", content ?? "", at))))));
+    h("tbody", null, rows.map((row) => h("tr", null, row.map((content, at) => cell("td", content ?? "", at)))))));
+}
+
+// What may be wider than the screen scrolls by itself, with the keyboard as well.
+function wide(element) {
+  const place = h("div", { className: "wide" }, element);
+  new ResizeObserver(() => (place.scrollWidth > place.clientWidth ? place.setAttribute("tabindex", "0") : place.removeAttribute("tabindex"))).observe(place);
+  return place;
 }
 
 // A table that sorts by the column whose heading is clicked. Columns: {title, read, show, numeric, down: the largest first}; options: by, up, first.

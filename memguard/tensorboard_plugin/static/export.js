@@ -1,6 +1,7 @@
 // What can be taken out of the page: rows as CSV, charts as SVG and PNG, words as Markdown.
 
 import { h, svg } from "./dom.js";
+import { formatBytes } from "./format.js";
 import { color } from "./theme.js";
 
 export function save(name, content, type) {
@@ -55,8 +56,9 @@ export function chartPng(chart, title) {
   return new Promise((done) => canvas.toBlob(done, "image/png"));
 }
 
-// The same in lines and letters, from the chart's own scales. Curves: [label, colour] in the order of its series.
-export function chartSvg(chart, title, curves) {
+// The same in lines and letters, from the chart's own scales. Curves: [label, colour] in the order of its series; findings as the
+// chart marks them: [{code, severity, since, first_batch}].
+export function chartSvg(chart, title, curves, capacity, findings) {
   const [width, height] = [chart.width, chart.height + 50];
   const inner = chart.over.getBoundingClientRect();
   const outer = chart.root.getBoundingClientRect();
@@ -78,5 +80,13 @@ export function chartSvg(chart, title, curves) {
     picture.append(svg("polyline", { points: points.join(" "), fill: "none", stroke: hue, "stroke-width": 1.25, "clip-path": "url(#inside)" }), svg("rect", { x: along, y: 28, width: 10, height: 10, fill: hue }), text(along + 15, 37, label));
     along += 30 + 7 * label.length;
   });
+  const inside = { "clip-path": "url(#inside)" };
+  if (capacity && y(capacity) >= top) picture.append(svg("line", { ...inside, class: "capacity", x1: left, x2: left + inner.width, y1: y(capacity), y2: y(capacity), stroke: color("capacity"), "stroke-dasharray": "6 4" }), text(left + 6, y(capacity) - 6, `capacity ${formatBytes(capacity)}`, { fill: color("capacity") }));
+  const upright = (kind, batch, hue, more) => picture.append(svg("line", { ...inside, class: kind, "data-batch": batch, x1: x(batch), x2: x(batch), y1: top, y2: top + inner.height, stroke: hue, "stroke-width": 1.25, ...more }));
+  for (const { code, severity, since, first_batch: detected } of findings) {
+    if (since !== null) upright("began", since, color(severity), { "stroke-dasharray": "4 3" });
+    upright("detected", detected, color(severity), {});
+    picture.append(text(Number(x(detected)) + 3, top + 10, String(code), { ...inside, fill: color(severity), "font-weight": 600 }));
+  }
   return new XMLSerializer().serializeToString(picture);
 }

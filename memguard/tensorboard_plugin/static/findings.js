@@ -113,8 +113,8 @@ function editorAddress(file, line) {
   return `vscode://file/${encodeURI(path.replace(/^\/+/, "")).replaceAll("#", "%23").replaceAll("?", "%3F")}:${line ?? 1}`;
 }
 
-// One finding: a place where the rule of its group holds.
-function card(page, finding, level) {
+// One finding; of others than the first of its cause also the rule.
+function card(page, finding, first) {
   const place = finding.file ? `${finding.file}:${finding.line ?? "?"}` : null;
   const editor = place && editorAddress(finding.file, finding.line);
   const facts = [
@@ -129,7 +129,7 @@ function card(page, finding, level) {
     finding.count > 1 ? ["Seen", `${formatCount(finding.count)} times`] : null,
   ].filter(Boolean);
   return h("article", { className: `finding${page.state.finding === keyOf(finding) ? " chosen" : ""}`, data: { code: String(finding.code) } },
-    h("header", null, finding.severity === level ? null : h("span", { className: `badge ${finding.severity}` }, finding.severity), h("h4", null, place ? h("code", null, formatPlace(finding.file, finding.line)) : "The whole run", finding.holder ? [" ", h("code", null, finding.holder)] : null), h("span", { className: "grow" }),
+    h("header", null, finding === first ? null : h("span", { className: `badge ${finding.severity}` }, String(finding.code)), h("h4", null, finding.code === first.code ? null : `${title(finding.name)} `, place ? h("code", null, formatPlace(finding.file, finding.line)) : "The whole run", finding.holder ? [" ", h("code", null, finding.holder)] : null), h("span", { className: "grow" }),
       h("button", { title: "Copy the address of this finding", onclick: (event) => {
         page.state.finding = keyOf(finding);
         page.tellAddress();
@@ -143,10 +143,10 @@ function card(page, finding, level) {
 }
 
 // The rule's example as a difference of two programs.
-function examplePart(difference) {
+function examplePart(difference, code) {
   if (!difference) return null;
   const kind = { "-": "before", "+": "after" };
-  return h("details", { className: "example" }, h("summary", null, "Example: before and after"),
+  return h("details", { className: "example" }, h("summary", null, code ? `Example of ${code}: before and after` : "Example: before and after"),
     h("p", { className: "muted small" }, "Lines with \u2212 cause the finding, lines with + replace them."),
     h("div", { className: "code" }, difference.trimEnd().split("\n").map((line) => h("div", { className: `line ${kind[line[0]] ?? ""}` }, line || " "))));
 }
@@ -156,12 +156,29 @@ function silencePart(code) {
     h("code", null, `memguard explain ${code}`), " explains the rule.");
 }
 
-// All that one cause does: the rule, each place where it holds, the rule's example, and how to silence it.
+// Whether two findings have one cause: the same line, or the same holder of one file.
+function isOneCause(one, other) {
+  const isSame = (name) => one[name] !== null && one[name] === other[name];
+  return one.file === other.file && (isSame("line") || isSame("holder"));
+}
+
+// Findings by cause; of each the most severe first, and the causes by these.
+function causesOf(found) {
+  let causes = [];
+  for (const finding of found) {
+    const near = causes.filter((cause) => cause.some((each) => isOneCause(each, finding)));
+    const joined = [...near.flat(), finding];
+    causes = near.length ? causes.filter((cause) => cause === near[0] || !near.includes(cause)).map((cause) => (cause === near[0] ? joined : cause)) : [...causes, joined];
+  }
+  return causes;
+}
+
+// All that one cause does: each rule that reports it, these rules' examples, and how to silence them.
 function causePart(page, [first, ...others]) {
-  const code = String(first.code);
-  return h("section", { className: `cause ${first.severity}`, data: { cause: code } },
-    h("header", null, h("span", { className: `badge ${first.severity}` }, code), h("h3", null, title(first.name)), others.length ? h("span", { className: "muted" }, `${others.length + 1} places`) : null),
-    [first, ...others].map((finding) => card(page, finding, first.severity)), examplePart(page.details.examples?.[code]), silencePart(code));
+  const codes = [...new Set([first, ...others].map((finding) => String(finding.code)))];
+  return h("section", { className: `cause ${first.severity}`, data: { cause: codes.join(" ") } },
+    h("header", null, h("span", { className: `badge ${first.severity}` }, codes[0]), h("h3", null, title(first.name)), others.length ? h("span", { className: "muted" }, `${others.length + 1} findings of one cause`) : null),
+    [first, ...others].map((finding) => card(page, finding, first)), codes.flatMap((code) => [examplePart(page.details.examples?.[code], codes.length > 1 ? code : null), silencePart(code)]));
 }
 
 export function findings(page, container) {
@@ -171,10 +188,9 @@ export function findings(page, container) {
       replace(container, h("section", { className: "empty" }, h("h1", null, "No findings"), h("p", null, "memguard watched this run and found no memory trouble.")));
       return;
     }
-    const causes = new Map();
-    for (const finding of found) causes.set(finding.code, [...(causes.get(finding.code) ?? []), finding]); // most severe first
+    const causes = causesOf(found); // the recording's are the most severe first
     replace(container, Object.entries(TITLES).map(([severity, heading]) => {
-      const some = [...causes.values()].filter(([first]) => first.severity === severity);
+      const some = causes.filter(([first]) => first.severity === severity);
       return some.length ? h("section", null, h("h2", null, heading, h("span", { className: "muted" }, ` ${some.length}`)), some.map((each) => causePart(page, each))) : null;
     }));
   }

@@ -318,7 +318,7 @@ class Timeline {
   async savePicture(kind) {
     const title = `Memory of ${this.page.at.run}, rank ${this.page.at.rank}, batches ${this.window.map(formatCount).join(" to ")}`;
     if (kind === "png") save(`${this.fileName}.png`, await chartPng(this.chart, title));
-    else save(`${this.fileName}.svg`, chartSvg(this.chart, title, CURVES.map(([, label, hue]) => [label, color(hue)])), "image/svg+xml");
+    else save(`${this.fileName}.svg`, chartSvg(this.chart, title, CURVES.map(([, label, hue]) => [label, color(hue)]), this.capacity, this.marks().findings), "image/svg+xml");
   }
 
   get fileName() {
