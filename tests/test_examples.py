@@ -67,7 +67,13 @@ def test_an_example_runs_and_ends_with_a_summary(
     said = capsys.readouterr()
     assert "validation" in said.out
     assert "memguard on virtual:256MiB" in said.err and "Peak: " in said.err
-    assert all(len(Recording.open(path)) > 40 for path in find_recordings(tmp_path / "log"))
+    recordings = [Recording.open(path) for path in find_recordings(tmp_path / "log")]
+    assert all(len(recording) > 40 for recording in recordings)
+    filled = [contents for recording in recordings for contents in recording.of_kind("contents")]
+    assert filled, "what filled the peak is not recorded"
+    for contents in filled:
+        whole = sum(row[6] for row in contents["rows"])
+        assert whole == pytest.approx(contents["allocated_peak_bytes"], rel=0.02)
     assert name not in PLANTED or findings_of(tmp_path / "log") == []
 
 
