@@ -3,12 +3,13 @@
 Nothing here touches the device before the user does: until ``torch.cuda.is_initialized()`` every number is unknown.
 Private names of torch (checked with 2.11, 2.13 and 2.15): ``_cuda_memoryStats``, ``_cuda_resetPeakMemoryStats``,
 ``_accelerator_getDeviceStats``, ``_accelerator_resetPeakStats``, ``_accelerator_getAllocatorSettings`` (not in 2.11),
-``_cuda_getMemoryFraction``, ``_cuda_hostMemoryStats``.
+``_cuda_getMemoryFraction``, ``_cuda_hostMemoryStats``; of torch.distributed ``_world.pg_backend_config``.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any, final
 
 import torch
@@ -58,6 +59,7 @@ class CudaBackend(CachingBackend):
             "device_used_bytes": use.used_bytes if use.used_bytes is not None else _used_bytes(index),
             "process_used_bytes": use.process_bytes,
             "other_processes": use.others,
+            "process_groups": _process_groups(),
             "pinned_bytes": held,
             "pinned_active_bytes": lent,
         }
@@ -86,6 +88,13 @@ def _used_bytes(index: int) -> int | None:
     except RuntimeError:  # the driver does not tell: unknown is None
         return None
     return total - free if 0 <= free <= total else None
+
+
+def _process_groups() -> int | None:
+    """Those that communicate with NCCL; None where the program made none, or torch does not tell."""
+    world = getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None)
+    backends: dict[Any, str] | None = getattr(world, "pg_backend_config", None)
+    return sum("nccl" in name for name in list(backends.values())) if backends else None
 
 
 def _pinned_bytes() -> tuple[int | None, int | None]:

@@ -84,6 +84,8 @@ class SlowStats:
     """Reserved by PyTorch's allocator while the driver was read: the rest of what is in use is outside of it."""
     other_processes: tuple[tuple[int, int | None], ...] | None = None
     """Other processes on the device: (pid, bytes or None where the driver hides it)."""
+    process_groups: int | None = None
+    """Process groups with NCCL that this process has made, and not destroyed."""
     host_rss_bytes: int | None = None
     host_rss_peak_bytes: int | None = None
     host_limit_bytes: int | None = None

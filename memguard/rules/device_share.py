@@ -12,6 +12,8 @@ from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, SlowStats
 from memguard.rules.finding_text import from_fact, from_record
 from memguard.rules.interface import DEVICE, Rule
+from memguard.rules.process_groups import REMEDY as REMEDY_OF_GROUPS
+from memguard.rules.process_groups import GroupsMemory, others_bytes
 from memguard.text.units import format_bytes
 
 AT_START, GROWN = 0.15, 0.05
@@ -28,13 +30,14 @@ class ForeignMemory(Rule):
     """Other processes, or context and libraries, hold much of the device.
 
     What: over 15 % of the device is in use outside this process's PyTorch allocator, or that share grew by 5 % of the
-    device since the run began.
+    device since the run began. Where it grew as this process made process groups, the finding says how much each took.
 
     Why it matters: the room is not what the data sheet says. Another process may take more at any moment, and then this
     one fails.
 
     How to fix: end forgotten processes (``nvidia-smi`` lists them), give each job a device of its own, or limit this
-    process with ``torch.cuda.set_per_process_memory_fraction``.
+    process with ``torch.cuda.set_per_process_memory_fraction``. Make a process group once for the same ranks, and
+    destroy those that are done with: NCCL takes buffers for each.
     """
 
     code: ClassVar[str] = "MG601"
@@ -49,10 +52,11 @@ class ForeignMemory(Rule):
         self._used: int | None = None
         self._since = 0.0
         self._own = self._own_before = self._own_ever = 0
-        self._foreign_before = 0
+        self._foreign_before: int | None = None
         self._last: BatchRecord | None = None
         self._slow: SlowStats | None = None
         self._seen: SlowStats | None = None
+        self._groups = GroupsMemory()
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Compares what the driver says with what PyTorch reserved."""
@@ -78,25 +82,33 @@ class ForeignMemory(Rule):
         self._own_ever = max(self._own_ever, self._own)
         if run.slow is not self._slow:
             self._slow = run.slow
-            yield from self._tell_start(_others_bytes(run.slow), record, run)  # the driver lists them: that is sure
+            self._groups.learn(run.slow, used)
+            yield from self._tell_start(others_bytes(run.slow), record, run)  # the driver lists them: that is sure
         if used == self._used:
             if record.time - self._since >= CONFIRMED_SECONDS and run.slow is not self._seen:
                 self._since = float("inf")  # once for each reading: what this process ever held only grows
-                yield from self._tell_start(max(used - self._own_ever, 0), record, run)
+                yield from self._judge(max(used - self._own_ever, 0), record, run)
             return  # the slow lane has nothing new to say
         self._used, self._since, self._seen = used, record.time, run.slow
         # The reading is some batches old: whatever this process held since the reading before may be in it.
         newest = max(used - max(self._own, self._own_before), 0)
         self._own, self._own_before = own, self._own
         # What only one reading shows was this process between two looks: an error that flushed the cache, a capture.
-        foreign, self._foreign_before = min(newest, self._foreign_before), newest
-        if self._baseline is None or foreign < self._baseline:
-            self._baseline = foreign
+        before, self._foreign_before = self._foreign_before, newest
+        if before is None:
+            self._baseline = newest
+        else:
+            yield from self._judge(min(newest, before), record, run)
+
+    def _judge(self, foreign: int, record: BatchRecord, run: Run) -> Iterable[Claim]:
+        """What two readings show at least, against the least before."""
+        total = run.device_total_bytes or 0
+        self._baseline = foreign if self._baseline is None else min(foreign, self._baseline)
         grown = foreign - self._baseline
         if grown > GROWN * total and not self._told_grown:
             self._told_grown = True
             what = f"grew by {format_bytes(grown)} since the run began, to {format_bytes(foreign)}"
-            yield from self._tell(what, foreign, record, run)
+            yield from self._tell(what, foreign, record, run, groups=self._groups.explain(grown))
         else:
             yield from self._tell_start(foreign, record, run)
 
@@ -113,7 +125,9 @@ class ForeignMemory(Rule):
         self._told_start = True
         yield from self._tell(f"is {format_bytes(foreign)} of {format_bytes(total)}", foreign, record, run)
 
-    def _tell(self, what: str, foreign: int, record: BatchRecord, run: Run) -> Iterable[Claim]:
+    def _tell(
+        self, what: str, foreign: int, record: BatchRecord, run: Run, groups: str | None = None
+    ) -> Iterable[Claim]:
         others = run.slow.other_processes
         pids = ", ".join(f"{pid}" for pid, _ in others[:5]) if others else ""
         yield from_record(
@@ -121,16 +135,18 @@ class ForeignMemory(Rule):
             record,
             run,
             Severity.WARNING,
-            f"memory in use on the device outside this process's PyTorch allocator {what}"
-            f"{f' (processes {pids})' if pids else ' (other processes, CUDA context, libraries)'}.",
-            "look for other processes with nvidia-smi; give the job a device of its own, or a smaller batch.",
+            f"memory in use on the device outside this process's PyTorch allocator {what}{_held_by(pids, groups)}.",
+            REMEDY_OF_GROUPS
+            if groups
+            else "look for other processes with nvidia-smi; give the job a device of its own, or a smaller batch.",
             nbytes=foreign,
         )
 
 
-def _others_bytes(slow: SlowStats) -> int:
-    """What the driver lists for other processes, as far as it does."""
-    return sum(size for _, size in slow.other_processes or () if size is not None)
+def _held_by(pids: str, groups: str | None) -> str:
+    if groups:
+        return f": {groups}, for which NCCL takes buffers from the driver"
+    return f" (processes {pids})" if pids else " (other processes, CUDA context, libraries)"
 
 
 @final

@@ -247,6 +247,25 @@ def test_the_slow_lane_tells_other_processes_from_ours():
     )
 
 
+def test_the_slow_lane_counts_process_groups_that_use_nccl():
+    """Unknown before there are any, and once they are destroyed."""
+    run(
+        """
+        import torch, torch.distributed as dist
+        from memguard.backends.cuda import CudaBackend
+
+        backend = CudaBackend()
+        x = torch.empty(8, device="cuda")
+        backend.read()
+        assert backend.read_slow().process_groups is None
+        dist.init_process_group("nccl", rank=0, world_size=1, store=dist.HashStore())
+        assert backend.read_slow().process_groups == 1
+        dist.destroy_process_group()
+        assert backend.read_slow().process_groups is None
+        """
+    )
+
+
 def test_devices_are_matched_by_uuid_not_by_index():
     """With CUDA_VISIBLE_DEVICES the driver's device is the one that torch uses, whatever its number."""
     pytest.importorskip("pynvml")

@@ -46,6 +46,39 @@ def test_a_reading_that_never_changes_counts_once_it_stood_or_the_run_is_over(ba
     assert finding.bytes == 6 * GIB
 
 
+def grown_with_groups(*groups: int | None, each: int = GIB) -> list[Claim]:
+    """What the rule says as groups are made, where each takes so much of the driver once it communicates."""
+    rule, run, found = ForeignMemory(), run_of(), list[Claim]()
+    for number in range(5 * len(groups)):
+        now = groups[number // 5] or 0
+        run.slow = SlowStats(
+            process_used_bytes=12 * GIB + GIB // 2 + now * each,
+            process_reserved_bytes=12 * GIB,
+            process_groups=groups[number // 5],
+        )
+        used = 12 * GIB + GIB // 2 + now * each
+        found += rule.observe(record(number, time=float(3 * number), device_used_bytes=used), run)
+    return found
+
+
+def test_growth_outside_of_the_allocator_is_that_of_the_process_groups_made_meanwhile() -> None:
+    """The finding counts them and says what each took; the context, which was there before, is not theirs."""
+    (finding,) = grown_with_groups(1, 1, 3)
+    assert "2.00 GiB of that came as 2 process groups were made, 1.00 GiB for each" in finding.message
+    assert "destroy_process_group" in finding.advice
+
+
+def test_growth_that_did_not_come_with_process_groups_is_not_theirs() -> None:
+    """Another library's, or another process's: the groups were there before."""
+    rule, run, found = ForeignMemory(), run_of(), list[Claim]()
+    for number in range(15):
+        held = (number // 5) * GIB
+        run.slow = SlowStats(process_used_bytes=12 * GIB + held, process_reserved_bytes=12 * GIB, process_groups=4)
+        found += rule.observe(record(number, time=float(3 * number), device_used_bytes=12 * GIB + held), run)
+    (finding,) = found
+    assert "process group" not in finding.message and "nvidia-smi" in finding.advice
+
+
 def test_a_reading_is_confirmed_by_the_next_one_alone() -> None:
     """However long it stands: later in a run readings are seconds apart, and what they show may be over."""
     rule, run = ForeignMemory(), run_of()
