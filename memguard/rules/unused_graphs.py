@@ -170,7 +170,7 @@ class FrozenModelGraph(Rule):
         """Concludes from graphs of a model that others are trained beside."""
         if isinstance(fact, UntakenGradients):
             told = fact.whole and fact.module in self._modules
-            if not told and fact.bytes > self._gradients_bytes:
+            if not told and fact.bytes > 2 * self._gradients_bytes:
                 yield self._untaken(fact, run)
         if not isinstance(fact, UnusedGraphs) or not fact.frozen or self._told.differently(fact):
             return

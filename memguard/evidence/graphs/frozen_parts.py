@@ -16,7 +16,7 @@ from torch import nn
 from memguard.autograd.graph import iter_nodes
 from memguard.evidence.forward_outputs import graph_bytes
 from memguard.evidence.graphs.parts_without_optimizer import callable_below, unheld_parts
-from memguard.evidence.graphs.unused_gradients import Untaken, untaken_weights
+from memguard.evidence.graphs.unused_gradients import Untaken, held_parameters, untaken_weights
 from memguard.evidence.guarded_hook import Hook
 from memguard.evidence.interface import Probe, ProbeContext, is_optimized
 from memguard.evidence.naming.call_stacks import name_in
@@ -28,7 +28,7 @@ from memguard.heap.sites import place_of
 from memguard.records.facts import NOWHERE, Fact, Place, UnusedGraphs
 from memguard.records.stats import Stage
 from memguard.torch_objects.hidden_hooks import HiddenHook, without_number
-from memguard.torch_objects.module_parts import parameters_of, parts_of
+from memguard.torch_objects.module_parts import gradients_of, parameters_of, parts_of
 from memguard.torch_objects.storages import MOST_OWNED, storages_of
 
 KEY = "memguard.inner"
@@ -193,12 +193,7 @@ class InnerFrozenProbe(Probe):
         return [model for model in self.watch.models if id(model) not in known]
 
     def _search(self) -> None:
-        held = {
-            id(parameter)
-            for optimizer in self.watch.optimizers
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-        }
+        held = held_parameters(self.watch.optimizers)
         models = self._new_models()
         roots = {id(root) for root in self.watch.models}
         known = {id(module) for part in self._parts if (module := part.ref()) is not None}
@@ -264,6 +259,8 @@ class InnerFrozenProbe(Probe):
             used, gradients = [use for _, use in part.graphs if use.used], []
             if used and not unused and part.model not in fed | self.watch.unowned:
                 gradients = [gradient for one in part.untaken if (gradient := one.gradient_now()) is not None]
+                if not self._has_most(part, gradients):
+                    continue  # the model's are reported together
             told = len(used) if gradients else len(unused)
             if told < MIN_UNUSED or (used and not gradients) or part.place is None:
                 continue
@@ -285,6 +282,14 @@ class InnerFrozenProbe(Probe):
             )
         if not self._parts and self._searched:
             self.unsubscribe("on_batch_end")
+
+    def _has_most(self, part: _Part, gradients: list[torch.Tensor]) -> bool:
+        """Whether these are most of the gradients that the part's model has and that no optimizer uses."""
+        held = held_parameters(self.watch.optimizers)
+        model = next((model for model in self.watch.models if id(model) == part.model), None)
+        places = (one.place() for one in untaken_weights(model, held)) if model is not None else ()
+        total = storages_of(gradients_of(parameter for parameter in places if parameter is not None))
+        return 2 * sum(storages_of(gradients).values()) >= sum(total.values())
 
     def _wait(self, part: _Part) -> None:
         """Of a part that was not called in a few batches of training: what stands inside may be."""

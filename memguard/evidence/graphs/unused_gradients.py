@@ -183,9 +183,11 @@ class UntakenGradientsProbe(Probe):
                     self._conclude(model, untaken)
             self._found = []
             return
-        held = _held(watch.optimizers)
+        held = held_parameters(watch.optimizers)
         if any(next(untaken_weights(model, held), None) for model in watch.models):
-            held = _held()  # one that was made and has not stepped yet, or was hidden; to look for them takes long
+            held = (
+                held_parameters()
+            )  # one that was made and has not stepped yet, or was hidden; to look for them takes long
         found = [(weakref.ref(model), list(untaken_weights(model, held))) for model in watch.models]
         self._found = [(ref, untaken) for ref, untaken in found if untaken]
         if not self._found:
@@ -196,7 +198,7 @@ class UntakenGradientsProbe(Probe):
         self._found = []
 
     def _conclude(self, model: nn.Module, untaken: list[Untaken]) -> None:
-        watch, held = self.watch, _held()
+        watch, held = self.watch, held_parameters()
         known = [one for one in untaken if id(one.place()) not in held]
         gradients = [gradient for one in known if (gradient := one.gradient_now()) is not None]
         nbytes = sum(storages_of(gradients).values())
@@ -219,7 +221,7 @@ class UntakenGradientsProbe(Probe):
         )
 
 
-def _held(optimizers: Sequence[torch.optim.Optimizer] | None = None) -> set[int]:
+def held_parameters(optimizers: Sequence[torch.optim.Optimizer] | None = None) -> set[int]:
     """Identities of the parameters that these optimizers hold, or any one of the process."""
     optimizers = instances_of(torch.optim.Optimizer) if optimizers is None else optimizers
     groups = (group for one in optimizers for group in vars(one).get("param_groups", ()))
