@@ -24,8 +24,8 @@ class CacheGuard:
 
     Args:
         policy: "never", "validation" (its edges), "epoch", "auto", or a number: every so many batches. All but "auto"
-            go by the loop alone, so that all ranks act at once; "auto" goes by this rank's memory, and with several
-            ranks only tells.
+            go by the loop alone, so that all ranks act at once; "auto" goes by this rank's memory, at the edges of
+            evaluations and of the program's phases, and with several ranks only tells.
         backend: The device.
     """
 
@@ -38,6 +38,8 @@ class CacheGuard:
         self._seconds = 0.0
         self.counts_batches = isinstance(policy, int)
         """Whether the policy acts between two batches: it is told of each as it ends then."""
+        self.hears_phases = policy == "auto"
+        """Whether it is told where the program's phases begin and end."""
 
     def after_batch(self, record: BatchRecord) -> Claim | None:
         """A batch is over."""
@@ -57,6 +59,18 @@ class CacheGuard:
             if reason is not None:
                 return self._act(batch, stage, reason) if run.world_size == 1 else self._leave(batch, stage, reason)
         return None
+
+    def at_phase_edge(self, stage: Stage, *, batch: int, run: Run) -> Claim | None:
+        """A phase that the program names begins or ends: others may want what this process only caches."""
+        if self._policy != "auto" or run.slow.device_used_bytes is None or not run.device_total_bytes:
+            return None
+        reserved = self._backend.read().reserved_bytes or 0
+        if run.slow.device_used_bytes - reserved < _WORTH * run.device_total_bytes:
+            return None  # nobody else is there, and the next phase takes it from the cache
+        reason = self._need(run)
+        if reason is None:
+            return None
+        return self._act(batch, stage, reason) if run.world_size == 1 else self._leave(batch, stage, reason)
 
     def at_epoch_end(self, *, batch: int) -> Claim | None:
         """A training epoch is over."""

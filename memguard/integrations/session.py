@@ -21,6 +21,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
+from memguard import phases
 from memguard.backends.auto import AutoBackend
 from memguard.backends.choose import choose_backend
 from memguard.backends.host import HostMemory
@@ -45,6 +46,7 @@ from memguard.integrations.overhead import Overhead
 from memguard.integrations.peak_owners import PeakOwners
 from memguard.integrations.peer_watch import PeerWatch
 from memguard.integrations.peers import Peers
+from memguard.integrations.phase_edges import PhaseEdges
 from memguard.integrations.ray_train import ray_storage
 from memguard.integrations.run_upload import RunUpload
 from memguard.integrations.session_parts import describe_run, find_launch, make_sinks, make_watch
@@ -147,6 +149,7 @@ class Session:
         self.watch.find_record, self.watch.line = self._newest_record, self.recorder.line
         self.probes = ProbeDispatcher(self.watch, PROBES)
         self.cache = CacheGuard(options.empty_cache, self.backend)
+        self._phase_edges = PhaseEdges(functools.partial(self._safely, "phase edges", self._at_phase_edge))
         self.validation = ValidationGuard(options.validation, self.recorder, self.watch)
         reports = options.on_oom == "report"
         self.oom = OomWatch(self, enabled=reports, history=options.history, logdir=self.logdir if record else None)
@@ -208,6 +211,8 @@ class Session:
         self._safely("validation guard", self.validation.install)
         self._safely("out-of-memory report", self.oom.install)
         self._safely("others", self.others.begin)
+        if self.cache.hears_phases:
+            phases.listen(self._phase_edges)
         for listener in on_open:
             self._safely("beginning", listener)
         self.recorder.start_up_seconds += perf_counter() - began
@@ -222,6 +227,7 @@ class Session:
                 ("host memory", self._host.remove),
                 ("slow lane", self._slow.stop),
                 ("phase methods", self.phase_methods.remove),
+                ("phase edges", functools.partial(phases.ignore, self._phase_edges)),
                 ("probes", self.probes.remove),
                 ("recorder", functools.partial(self.recorder.close, reason)),
                 ("further devices", functools.partial(self.devices.close, reason)),
@@ -599,6 +605,12 @@ class Session:
 
     def _newest_record(self) -> BatchRecord | None:
         return self.recorder.newest
+
+    def _at_phase_edge(self) -> None:
+        recorder = self.recorder
+        finding = self.cache.at_phase_edge(self.watch.stage, batch=recorder.batch, run=recorder.run)
+        if finding is not None:
+            recorder.add(finding)
 
     def _at_edge(self, stage: Stage, *, starts: bool) -> None:
         finding: Claim | None = self.cache.at_edge(

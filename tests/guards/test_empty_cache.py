@@ -83,6 +83,19 @@ def test_auto_counts_what_others_hold() -> None:
     assert at_validation(guard, device_total_bytes=24 * GIB, slow=slow) == [True, True]
 
 
+@pytest.mark.parametrize(("used", "acts"), [(23, True), (14, False), (None, False)])
+def test_auto_acts_at_the_edge_of_a_phase_where_somebody_else_is_on_the_device(used: int | None, acts: bool) -> None:
+    """An engine that takes turns with the training; alone, the next phase takes what it needs from the cache."""
+    backend = FullDevice(13 * GIB, 4 * GIB)
+    run = Run(device="x", device_total_bytes=24 * GIB, slow=SlowStats(device_used_bytes=used and used * GIB))
+    told = CacheGuard("auto", backend).at_phase_edge(Stage.TRAIN, batch=3, run=run)
+    assert (told is not None) is acts and backend.emptied == acts
+    alone = FullDevice(23 * GIB, 4 * GIB)
+    run.slow = SlowStats(device_used_bytes=23 * GIB)
+    assert CacheGuard("auto", alone).at_phase_edge(Stage.TRAIN, batch=3, run=run) is None
+    assert CacheGuard("validation", backend).at_phase_edge(Stage.TRAIN, batch=3, run=run) is None
+
+
 def test_auto_with_several_ranks_tells_once_and_leaves_it() -> None:
     """One rank's need is not the others': it says what it saw and what would let all act together."""
     backend = FullDevice(int(23.5 * GIB), 4 * GIB)
