@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from memguard.allocator.analysis import analyse
+from memguard.allocator.analysis.device import DeviceAnalysis
 from memguard.allocator.analysis.lines import Line, Lines
+from memguard.allocator.analysis.trial import EXPANDABLE_CONF, try_expandable
 from memguard.allocator.snapshot import ACTIVE, PENDING, Snapshot
 from memguard.allocator.snapshot_reader import parse_snapshot
 from memguard.errors import SnapshotError
@@ -32,7 +34,8 @@ def snapshot_map(data: bytes, event: int | None = None) -> dict[str, Any]:
         ``segments``: each with device, address, size, small, stream, expandable and ``blocks``, a flat list of
         [size, state (0 in use, 1 waiting to be freed, 2 free), number of its line or -1, requested size, ...];
         ``lines``: [file, line, function, bytes, blocks]; ``totals`` in bytes; without an event also ``history``
-        (`memguard.report.html_history.snapshot_history`) and ``advice``.
+        (`memguard.report.html_history.snapshot_history`), and of files that are not too large ``advice``, ``steps``
+        (`_steps`; None where nothing repeats) and ``replays``: settings with the reserved peak in a replay.
 
     Raises:
         SnapshotError: Not a snapshot, one that asks to run code, or one with too many blocks to draw.
@@ -81,13 +84,31 @@ def snapshot_map(data: bytes, event: int | None = None) -> dict[str, Any]:
     drawing: dict[str, Any] = {"segments": drawn, "lines": told_lines, "totals": totals}
     if event is None:
         drawing["history"] = snapshot_history(whole, traced) if traced is not None else None
-        drawing["advice"] = _advice(whole) if len(data) <= _EXPLAINED else []
+        explained = [analyse(whole, device) for device in whole.devices] if len(data) <= _EXPLAINED else []
+        drawing["advice"] = [text for one in explained for text in one.advice]
+        drawing["steps"] = next((_steps(one) for one in explained if one.device == traced), None)
+        drawing["replays"] = _replays(whole, traced) if explained and traced is not None else []
     return drawing
 
 
-def _advice(snapshot: Snapshot) -> list[str]:
-    """What the command line says of each device."""
-    return [text for device in snapshot.devices for text in analyse(snapshot, device).advice]
+def _steps(explained: DeviceAnalysis) -> dict[str, Any] | None:
+    """How many steps the history repeats, what a typical one leaves allocated, and the lines that grow with each.
+
+    Of a line: file, line, function, bytes a step, and bytes in all.
+    """
+    steps = explained.trace.steps if explained.trace is not None else None
+    if steps is None:
+        return None
+    growth = [[line.file, line.line, line.function, line.bytes_per_step, line.bytes] for line in steps.growth]
+    return {"count": steps.count, "bytes_per_step": steps.allocated_bytes_per_step, "growth": growth}
+
+
+def _replays(snapshot: Snapshot, device: int) -> list[list[Any]]:
+    """The reserved peak of the history replayed as it was recorded, and with expandable segments."""
+    trial = try_expandable(snapshot, device)
+    if trial is None:
+        return []
+    return [["as recorded", trial.reserved_peak_bytes], [EXPANDABLE_CONF, trial.other_reserved_peak_bytes]]
 
 
 def find_snapshot(folder: Path, oom: dict[str, Any]) -> Path | None:

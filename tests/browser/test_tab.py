@@ -16,6 +16,7 @@ from memguard.report.html import write_html
 from memguard.report.html_snapshot import snapshot_map
 from memguard.rules.examples import example_of
 from memguard.text.units import GIB, MIB, format_bytes
+from tests.allocator.recorded import committed_bytes
 from tests.browser.chromium import Visit, ink, needs_chromium
 from tests.report.planted_faults import Layout, make_run
 from tests.tensorboard_plugin.make_logdir import SCRIPT, eval_finding, leak_finding, session
@@ -314,6 +315,30 @@ def test_a_dropped_snapshot_is_shown_and_a_bad_one_refused(visit: Visit, url: st
     frame.set_input_files("#snapshot-file", str(bad))
     frame.wait_for_selector("text=could run code")
     visit.complaints = [each for each in visit.complaints if "400" not in each]
+
+
+def test_a_snapshot_tells_what_grows_with_each_step(visit: Visit, url: str, tmp_path: Path) -> None:
+    """The lines that grow, by how much, and the largest blocks, as the file has them."""
+    (tmp_path / "leak.pickle").write_bytes(committed_bytes("leak"))
+    drawn = snapshot_map(committed_bytes("leak"))
+    frame = visit.alone(url)
+    go(frame, "snapshot")
+    frame.set_input_files("#snapshot-file", str(tmp_path / "leak.pickle"))
+    frame.wait_for_selector("#steps")
+    file, line, function, each, grown = drawn["steps"]["growth"][0]
+    text = " ".join(frame.inner_text("#steps").split())
+    assert f"{drawn['steps']['count']} steps repeat" in text
+    place = f"{Path(file).name}:{line} {function}()" if file else function
+    assert f"{place} {format_bytes(each)} {format_bytes(grown)}" in text
+    (tmp_path / "max-split.pickle").write_bytes(committed_bytes("max-split"))
+    frame.set_input_files("#snapshot-file", str(tmp_path / "max-split.pickle"))
+    panel = frame.locator(".panel", has_text="Largest blocks in use")
+    panel.wait_for()
+    drawn = snapshot_map(committed_bytes("max-split"))
+    assert all(format_bytes(nbytes) in frame.inner_text("#steps") for _, nbytes in drawn["replays"])
+    blocks = [segment["blocks"] for segment in drawn["segments"]]
+    largest = max(size for flat in blocks for size, state in zip(flat[::4], flat[1::4], strict=True) if state != 2)
+    assert panel.locator("tbody tr").first.inner_text().startswith(format_bytes(largest))
 
 
 def test_all_ranks_show_the_worst(visit: Visit, url: str) -> None:

@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from memguard.allocator.analysis import analyse
+from memguard.allocator.analysis.trial import EXPANDABLE_CONF
+from memguard.allocator.replay import replay
 from memguard.errors import SnapshotError
 from memguard.report.html_snapshot import snapshot_map
+from tests.allocator.recorded import committed, committed_bytes
 from tests.tensorboard_plugin.make_logdir import make_snapshot
 
 
@@ -49,6 +53,23 @@ def test_a_moments_map_has_what_the_history_says_of_it(tmp_path: Path) -> None:
         assert shares == [history["totals"][at]] * 2
         assert then["totals"]["allocated_bytes"] == history["totals"][at]
         assert "history" not in then
+
+
+def test_steps_and_replays_are_those_of_the_command_line() -> None:
+    """What grows with each step, and the reserved peak as recorded and with expandable segments; not of a moment."""
+    data = committed_bytes("leak")
+    (told,) = (analyse(committed("leak"), device) for device in committed("leak").devices)
+    assert told.trace is not None and (steps := told.trace.steps) is not None and steps.growth
+    drawn = snapshot_map(data)
+    assert drawn["steps"]["count"] == steps.count
+    assert drawn["steps"]["growth"][0] == [
+        *(steps.growth[0].file, steps.growth[0].line, steps.growth[0].function),
+        *(steps.growth[0].bytes_per_step, steps.growth[0].bytes),
+    ]
+    recorded = replay(committed("max-split"), 0).reserved_peak_bytes
+    replays = snapshot_map(committed_bytes("max-split"))["replays"]
+    assert replays[0] == ["as recorded", recorded] and [conf for conf, _ in replays[1:]] == [EXPANDABLE_CONF]
+    assert not {"steps", "replays", "advice"} & set(snapshot_map(data, 5))
 
 
 def test_unused_segments_are_no_fragmentation() -> None:

@@ -189,7 +189,7 @@ export function findings(page, container) {
       return;
     }
     const causes = causesOf(found); // the recording's are the most severe first
-    replace(container, Object.entries(TITLES).map(([severity, heading]) => {
+    replace(container, h("h1", { className: "unseen" }, "Findings"), Object.entries(TITLES).map(([severity, heading]) => {
       const some = causes.filter(([first]) => first.severity === severity);
       return some.length ? h("section", null, h("h2", null, heading, h("span", { className: "muted" }, ` ${some.length}`)), some.map((each) => causePart(page, each))) : null;
     }));

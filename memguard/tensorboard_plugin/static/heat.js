@@ -22,7 +22,7 @@ export async function heatMap(page, container, pick) {
     draw();
   } }, [...axes, ""].map((axis) => h("option", { value: axis, selected: axis === page.state.axis }, axis || "rank")));
   const scale = `${formatBytes(data.low)} to ${formatBytes(data.high)}`;
-  replace(container, h("div", { className: "row" }, h("h3", null, "Peaks, rank by time"), h("label", null, h("span", { className: "muted" }, "Grouped by"), choice), h("span", { className: "muted" }, scale), h("span", { className: "grow" }), readout), canvas);
+  replace(container, h("div", { className: "row" }, h("h2", null, "Peaks, rank by time"), h("label", null, h("span", { className: "muted" }, "Grouped by"), choice), h("span", { className: "muted" }, scale), h("span", { className: "grow" }), readout), canvas);
   let lines = [];
   let height = 0;
 

@@ -100,7 +100,7 @@ function differences(page, row) {
   const input = (text) => h("span", { className: "shapes" }, text);
   if (row.shapes !== null) rows.push(["Input", input(shapes[row.shapes] ?? `number ${row.shapes}`), input(shapes[median.shapes] ?? ""), row.shapes === median.shapes ? h("span", { className: "muted" }, "same") : h("span", { className: "more" }, "other")]);
   rows.push(["Duration", formatSeconds(row.seconds), formatSeconds(median.seconds), ""]);
-  return h("div", null, h("h3", null, `What differed from the median ${row.stage} batch`), table(["", "This batch", "Median", "Difference"], rows, { numeric: [1, 2, 3], className: "differences" }));
+  return h("div", null, h("h3", null, `What differed from the median ${row.stage} batch`), table(["What", "This batch", "Median", "Difference"], rows, { numeric: [1, 2, 3], className: "differences" }));
 }
 
 function minus(a, b) {

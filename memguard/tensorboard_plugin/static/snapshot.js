@@ -4,6 +4,7 @@ import { memoryChart } from "./chart.js";
 import { h, replace, sharpCanvas, table } from "./dom.js";
 import { formatBytes, formatCount, formatPlace, formatShare } from "./format.js";
 import { inline } from "./markdown.js";
+import { list } from "./peak.js";
 import { color } from "./theme.js";
 
 const ROW = 22;
@@ -66,8 +67,17 @@ export function snapshotView(container, map, name, read) {
   };
   replace(container, name ? h("h2", null, name) : null,
     map.advice?.length ? h("section", { className: "panel" }, h("h2", null, "What to change"), h("ul", { className: "advice-list" }, map.advice.map((text) => h("li", null, inline(text))))) : null,
-    map.history ? historyPanel(map.history, read ? show : null) : null, tell, place);
+    map.history ? historyPanel(map.history, read ? show : null) : null, stepsPanel(map), tell, place);
   snapshotMap(place, map, null);
+}
+
+// What stays with each step of the history, and what a replay reserves under other settings.
+function stepsPanel({ steps, replays }) {
+  if (!steps && !replays?.length) return null;
+  const grown = steps?.growth.length ? table(["Line", "Function", "More with each step", "In all"], steps.growth.map(([file, line, called, each, all]) => [file ? h("code", { title: file }, formatPlace(file, line)) : "", file ? h("code", null, `${called}()`) : String(called ?? ""), formatBytes(each), formatBytes(all)]), { numeric: [2, 3] }) : null;
+  return h("section", { className: "panel columns", id: "steps" },
+    steps ? h("div", null, h("h2", null, "Growth from step to step"), h("p", null, `${formatCount(steps.count)} steps repeat; a typical one leaves `, h("strong", null, formatBytes(Math.abs(steps.bytes_per_step))), ` ${steps.bytes_per_step < 0 ? "less" : "more"} allocated.`), grown) : null,
+    replays?.length ? h("div", null, h("h2", null, "The history replayed"), list("Reserved peak", replays, ([name, nbytes]) => [h("code", null, name), nbytes])) : null);
 }
 
 // Allocated memory over the history, stacked by line or by what allocated it.
@@ -106,6 +116,15 @@ function historyPanel(history, show) {
   return panel;
 }
 
+// Of the blocks in use: [bytes, segment, number of the line].
+function largestBlocks(segments) {
+  const found = [];
+  for (const segment of segments) {
+    for (let at = 0; at < segment.blocks.length; at += 4) if (segment.blocks[at + 1] !== 2) found.push([segment.blocks[at], segment, segment.blocks[at + 2]]);
+  }
+  return found.sort((a, b) => b[0] - a[0]).slice(0, 8);
+}
+
 export function snapshotMap(container, map, name) {
   const { totals, segments } = map;
   const inside = totals.free_bytes - (totals.idle_bytes ?? 0);
@@ -114,6 +133,7 @@ export function snapshotMap(container, map, name) {
   const colours = h("select", { "aria-label": "Colour blocks by", onchange: () => picture.colourBy(colours.value) }, h("option", { value: "line" }, "by line"), h("option", { value: "state" }, "by state"));
   const detail = h("input", { type: "range", min: 0, max: 5, step: 1, value: 0, "aria-label": "Detail", oninput: () => picture.magnify(2 ** Number(detail.value)) });
   const lines = [...map.lines].sort((a, b) => b[3] - a[3]).slice(0, 12);
+  const largest = largestBlocks(segments);
   replace(container,
     name ? h("h2", null, name) : null,
     h("div", { className: "tiles" },
@@ -124,7 +144,11 @@ export function snapshotMap(container, map, name) {
       fact("Largest free block", formatBytes(totals.largest_free_bytes), "anything larger needs new memory from the device", "map-largest")),
     h("section", { className: "panel" }, h("div", { className: "row" }, picture.readout, h("span", { className: "grow" }), h("label", null, h("span", { className: "muted" }, "Colour"), colours), h("label", null, h("span", { className: "muted" }, "Detail"), detail)), picture.element),
     lines.length ? h("section", { className: "panel" }, h("h2", null, "Lines that hold the most"), table(["", "Line", "Function", "Memory", "Blocks"], lines.map(([file, line, called, nbytes, blocks]) => [
-      h("span", { className: "swatch", style: { background: picture.hue(file, line, called) } }), file ? h("code", { title: file }, formatPlace(file, line)) : "", file ? h("code", null, `${called}()`) : String(called ?? ""), formatBytes(nbytes), formatCount(blocks)]), { numeric: [3, 4] })) : null);
+      h("span", { className: "swatch", style: { background: picture.hue(file, line, called) } }), file ? h("code", { title: file }, formatPlace(file, line)) : "", file ? h("code", null, `${called}()`) : String(called ?? ""), formatBytes(nbytes), formatCount(blocks)]), { numeric: [3, 4] })) : null,
+    largest.length ? h("section", { className: "panel" }, h("h2", null, "Largest blocks in use"), table(["Size", "Line", "Function", "Stream", "Segment"], largest.map(([nbytes, segment, line]) => {
+      const [file, number, called] = map.lines[line] ?? [null, 0, ""];
+      return [formatBytes(nbytes), file ? h("code", { title: file }, formatPlace(file, number)) : "", file ? h("code", null, `${called}()`) : String(called ?? ""), String(segment.stream), h("code", null, segment.address)];
+    }))) : null);
   picture.observe();
 }
 
