@@ -525,7 +525,8 @@ def test_ranks_are_a_map_grouped_by_an_axis(visit: Visit, tmp_path: Path) -> Non
         assert "rank 0 (pp=0" in frame.inner_text("#heat-readout")
         frame.click("#heat", position={"x": 400, "y": 5})
         frame.wait_for_function("document.querySelector('#rank').value === '0'")
-        frame.wait_for_load_state("networkidle")  # the rank's curves are here before the server goes
+        frame.wait_for_selector("#peak-bytes")
+        visit.page.goto("about:blank")  # before its server goes
 
 
 def test_what_filled_the_peak_is_an_icicle_and_a_table(visit: Visit, url: str, demo: Path) -> None:
