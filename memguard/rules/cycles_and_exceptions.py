@@ -66,18 +66,20 @@ class ReferenceCycle(Rule):
             what = plural(fact.outputs, "tensor")
         if fact.models:
             what = f"{plural(fact.models, 'model')} made one after the other"
-        held = "; a circle of references held them"
+        held = f"; a circle of references {'held' if fact.collector_enabled else 'holds'} them"
         if fact.circles:
             what, size, held = f"{plural(fact.circles, 'circle')} of references with {format_bytes(fact.bytes)}", "", ""
-        off = "" if fact.collector_enabled else " The collector is switched off in this process: they are never freed."
+        by = "were freed by the garbage collector only"
+        if not fact.collector_enabled:
+            by = "can be freed by the garbage collector only, which is switched off in this process"
         yield from_fact(
             self,
             fact,
             run,
             Severity.WARNING if fact.collector_enabled else Severity.CRITICAL,
-            f"{what}{size} were freed by the garbage collector only{held}{cycle}{f' ({where})' if where else ''}.{off}",
+            f"{what}{size} {by}{held}{cycle}{f' ({where})' if where else ''}.",
             f"break the circle{f' at {fact.place.holder}' if fact.place.holder else ''}: set it to None when done, "
-            "or use weakref; gc.collect() every few batches is the makeshift.",
+            "or use weakref; as a stopgap, call gc.collect() every few batches.",
             nbytes=fact.bytes,
             name=fact.place.holder or fact.cycle,
         )
