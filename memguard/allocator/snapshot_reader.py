@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import stat
+from collections.abc import Iterator
 from typing import Any
 
 from memguard.allocator.blocks import DEFAULT_POOL, PoolId
@@ -59,12 +61,20 @@ def parse_snapshot(data: bytes) -> Snapshot:
     Raises:
         SnapshotError: The bytes are not a memory snapshot, or ask for more than plain values.
     """
-    collects = gc.isenabled()
-    gc.disable()  # a large file becomes millions of objects that all stay: looking through them takes a quarter more
     try:
-        return _Parser().snapshot(load_plain_pickle(data))
+        with without_collector():
+            return _Parser().snapshot(load_plain_pickle(data))
     except MemoryError:
         raise SnapshotError("the memory snapshot is too large for this machine's memory") from None
+
+
+@contextlib.contextmanager
+def without_collector() -> Iterator[None]:
+    """Lets the collector of garbage rest: a large file becomes millions of objects that stay, each looked at again."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
     finally:
         if collects:
             gc.enable()

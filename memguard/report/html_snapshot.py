@@ -10,7 +10,7 @@ from memguard.allocator.analysis.device import DeviceAnalysis
 from memguard.allocator.analysis.lines import Line, Lines
 from memguard.allocator.analysis.trial import EXPANDABLE_CONF, try_expandable
 from memguard.allocator.snapshot import ACTIVE, PENDING, Snapshot
-from memguard.allocator.snapshot_reader import parse_snapshot
+from memguard.allocator.snapshot_reader import parse_snapshot, without_collector
 from memguard.errors import SnapshotError
 from memguard.report.html_history import moment_of, snapshot_history
 
@@ -83,7 +83,8 @@ def snapshot_map(data: bytes, event: int | None = None) -> dict[str, Any]:
     told_lines = [[line.file, line.line, line.function, nbytes, count] for line, (_, nbytes, count) in lines.items()]
     drawing: dict[str, Any] = {"segments": drawn, "lines": told_lines, "totals": totals}
     if event is None:
-        drawing["history"] = snapshot_history(whole, traced) if traced is not None else None
+        with without_collector():
+            drawing["history"] = snapshot_history(whole, traced) if traced is not None else None
         explained = [analyse(whole, device) for device in whole.devices] if len(data) <= _EXPLAINED else []
         drawing["advice"] = [text for one in explained for text in one.advice]
         drawing["steps"] = next((_steps(one) for one in explained if one.device == traced), None)
