@@ -796,6 +796,21 @@ def test_a_screen_of_any_width_shows_the_whole_page(visit: Visit, url: str, widt
         assert strip["height"] <= 50
 
 
+@pytest.mark.parametrize("width", [400, 1440])
+def test_flags_stand_on_their_lines(visit: Visit, url: str, demo: Path, width: int) -> None:
+    """Each begins or ends where its finding was detected, however narrow the chart is."""
+    visit.page.set_viewport_size({"width": width, "height": 900})
+    frame = visit.alone(url)
+    open_run(frame, "leak")
+    recording = Recording.open(find_recordings(demo / "leak")[0])
+    plot = frame.locator(".plot .u-over").bounding_box()
+    for code in ("MG101", "MG201"):
+        batch = min(each["batch"] for each in recording.of_kind("finding") if each["code"] == code)
+        at = plot["x"] + batch / (len(recording) - 1) * plot["width"]
+        flag = frame.locator(f".chip >> text={code}").bounding_box()
+        assert min(abs(flag["x"] - at), abs(flag["x"] + flag["width"] - at)) < 2
+
+
 def test_a_snapshot_needs_no_recording(visit: Visit, demo: Path, tmp_path: Path) -> None:
     """Where nothing was recorded yet, a file can be dropped all the same."""
     with serve(tmp_path) as url:

@@ -6,6 +6,7 @@ import { copy, findingMarkdown } from "./export.js";
 import { formatBytes, formatCount, formatPlace } from "./format.js";
 import { inline } from "./markdown.js";
 
+const NARROW = 600; // of a chart: flags have the rule's code alone
 const TITLES = { critical: "Critical", warning: "Warnings", info: "Good to know" };
 
 // The batch in which its memory began to come: before it was detected, where that is known.
@@ -65,10 +66,10 @@ export function headline(page) {
       findings.length > 1 ? h("button", { onclick: () => page.go("findings") }, `All ${findings.length} findings`) : null));
 }
 
-// Flags over the chart where each finding was detected, in up to three lines without overlap.
+// Flags over the chart where each finding was detected, in up to three lines without overlap: each begins at its place, or ends there.
 export function chips(container, page, place, width) {
   const flag = (at, level, text, hint, onclick) => at !== null && { at, element: h("button", { className: `chip ${level}`, title: hint, onclick }, text) };
-  const name = (finding) => [finding.code, finding.name, formatPlace(finding.file, finding.line)].filter(Boolean).join(" \u00b7 ");
+  const name = (finding) => (width < NARROW ? [finding.code] : [finding.code, finding.name, formatPlace(finding.file, finding.line)]).filter(Boolean).join(" \u00b7 ");
   const flags = [
     ...page.details.findings.filter(isMarked).map((each) => flag(place(each.first_batch), each.severity, name(each), `${title(whenSeen(each))}. ${each.message}`, () => showFinding(page, each))),
     ...page.details.ooms.map((each) => flag(place(each.batch), "oom", "out of memory", String(each.message ?? ""), () => page.go("oom", { oom: each.id ?? null }))),
@@ -76,7 +77,9 @@ export function chips(container, page, place, width) {
   replace(container, flags.map((each) => each.element));
   const ends = [0, 0, 0];
   for (const { at, element } of flags.sort((a, b) => a.at - b.at)) {
-    const left = Math.max(0, Math.min(at, width - element.offsetWidth));
+    const turned = at + element.offsetWidth > width;
+    element.classList.toggle("turned", turned);
+    const left = Math.max(0, turned ? at - element.offsetWidth : at);
     const line = ends.findIndex((end) => end <= left);
     element.hidden = line < 0;
     if (line < 0) continue;
