@@ -37,6 +37,8 @@ class NameQuery:
     """The key that leads from each of these to the next, None where it has no constant one."""
     grows: int = 0
     """Position of the longest container among `kinds`."""
+    beside: tuple[tuple[int, object], ...] = ()
+    """Plain parts of the tuple that has the tensor, by position: a flag, a number, a text."""
 
 
 @final

@@ -24,7 +24,7 @@ from memguard.source.expressions import (
 from memguard.source.model import SourceModel, Sources
 from memguard.source.name_query import Anchor, NameQuery, SearchContext, Statement, depends, expand, forwarded
 from memguard.source.scopes import Call, Scope, Store, is_inside
-from memguard.source.values import may_carry
+from memguard.source.values import may_carry, may_make
 from memguard.source.vocabulary import ANY_MUTATOR, FIRST_ARGUMENT_MUTATORS, MUTATORS, PREPARES, READERS, STAGES
 
 MAX_HOPS = 3
@@ -225,7 +225,8 @@ class _Search:
         return fits
 
     def _carries(self, args: Iterable[ast.expr], sight: _Sight) -> bool:
-        context, something = self.context, [arg for arg in args if not is_none(arg)]
+        context, beside = self.context, dict(self.query.beside)
+        something = [arg for arg in args if not is_none(arg) and (not beside or may_make(arg, beside))]
         return any(context.numbers or may_carry(arg, sight.scope, graph=context.graph) for arg in something)
 
     def _follow_arguments(self, sight: _Sight, call: ast.Call) -> None:

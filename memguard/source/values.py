@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from memguard.source.expressions import arguments, called_name, is_of_self, last_part, spans
 from memguard.source.scopes import Scope
@@ -21,6 +21,22 @@ from memguard.source.vocabulary import (
 
 MAX_DEPTH = 12
 _ALL_PARTS = (ast.List, ast.Tuple, ast.Set, ast.Dict, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp)
+
+
+def may_make(node: ast.expr, parts: Mapping[int, object]) -> bool:
+    """Whether an expression can make a tuple with some plain parts: ``(tensor, False)`` has no True beside its tensor.
+
+    Errs on the side of yes: only a tuple that is written out is compared, and only with constants in it. A list or a
+    dict may have changed since.
+
+    Args:
+        node: The expression.
+        parts: The plain parts that were met, by their position.
+    """
+    if not isinstance(node, ast.Tuple) or any(isinstance(part, ast.Starred) for part in node.elts):
+        return True
+    constants = {at: part.value for at, part in enumerate(node.elts) if isinstance(part, ast.Constant)}
+    return all(at < len(node.elts) and constants.get(at, part) == part for at, part in parts.items())
 
 
 def may_carry(node: ast.expr, scope: Scope, *, graph: bool, depth: int = 0) -> bool:

@@ -268,3 +268,16 @@ def test_a_generator_beside_what_runs_on_its_line_collects_nothing(tmp_path: Pat
     )
     assert find_collecting([(str(path), 2, None)], Sources(), graph=False) is None
     assert find_collecting([(str(path), 2, "<genexpr>")], Sources(), graph=False) is not None
+
+
+@pytest.mark.parametrize(("moved", "line"), [(True, 6), (False, 4)])
+def test_a_tuple_is_stored_by_the_statement_that_can_have_made_it(moved: bool, line: int, tmp_path: Path) -> None:
+    """Of two that store under a number, a flag beside the tensor rules one out."""
+    text = """
+    def f(tracker, x, number, small):
+        if small:
+            tracker[number] = (x, False)
+        else:
+            tracker[number] = (x.clone(), True)
+    """
+    assert line_for(text, tmp_path, "tracker", "dict", "tuple", "tensor", graph=False, beside=((1, moved),)) == line

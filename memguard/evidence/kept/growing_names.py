@@ -32,6 +32,7 @@ from memguard.records.stats import BatchRecord, Stage
 from memguard.records.step_floor import StepFloor
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
+from memguard.source.saved_hooks import remedy_of_stash
 from memguard.thresholds import EXPLAINED, NOTABLE_SHARE, WORD_SHARE
 from memguard.torch_objects.module_parts import gradients_of, parameters_of
 from memguard.torch_objects.storages import owned_storages, storages_of
@@ -266,7 +267,9 @@ class GrowingNamesProbe(Probe):
             bytes_per_batch=grown / batches,
             bounded=bool(bounds),
             what=_OF_STATES if of_states else "{count} elements" if length else OF_BATCHES,
-            remedy="keep the numbers that are needed of each, and let its optimizer go." if of_states else None,
+            remedy="keep the numbers that are needed of each, and let its optimizer go."
+            if of_states
+            else remedy_of_stash(place),
             cached=not weights and _is_cache(one, place),
             weights=weights,
             capacity=capacity,

@@ -22,12 +22,13 @@ from memguard.heap.containers import tensors_in
 from memguard.heap.frames import user_frames
 from memguard.heap.roots import roots_of
 from memguard.heap.snapshot import HeapSnapshot
-from memguard.records.facts import Fact, KeptOutputs, ViewsPinStorage
+from memguard.records.facts import Fact, KeptOutputs, Place, ViewsPinStorage
 from memguard.records.facts.storages import OF_BATCHES
 from memguard.records.stats import Stage
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
-from memguard.source.stores import is_in_loop
+from memguard.source.stores import carries_itself, is_in_loop
+from memguard.torch_objects.module_parts import parts_of
 from memguard.torch_objects.storages import StorageRef, owned_storages, storage_key, storages_of
 
 MIN_BYTES = 1024
@@ -109,10 +110,22 @@ class OutputsProbe(Probe):
             self.unsubscribe("on_forward_start")
         holders, held, gone = self._beside.look(watch, outputs)
         self._remarks -= held < much
-        if held >= least and not (holders and holders[0].grows):  # what becomes more is not of the last batch alone
+        grows = bool(holders) and holders[0].grows
+        steady = grows and self._is_left_over(holders[0].place)
+        if held >= least and (steady or not grows):  # what becomes more is not of the last batch alone
             self._times = max(self._times, held / size)  # what it adds to the peak must not hide it the next time
             place = holders[0].place if holders else None
-            self._previous = PreviousLook(held, place, [output.ref for output in last], gone=gone)
+            self._previous = PreviousLook(held, place, [output.ref for output in last], gone=gone, steady=steady)
+
+    def _is_left_over(self, place: Place) -> bool:
+        """Whether what grew with one sequence, as keys and values do in a generation, is there in a training forward.
+
+        The forward is not given it. A module may read its own state, wherever that was written.
+        """
+        owner, _, name = (place.holder or "").rpartition(".")
+        if not torch.is_grad_enabled() or not carries_itself(place.source, name):
+            return False
+        return all(type(part).__name__ != owner for model in self.watch.models for part in parts_of(model))
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """Notes the storages of an output."""

@@ -16,6 +16,9 @@ from memguard.heap.walk import Link
 from memguard.records.facts import Place
 from memguard.source.name_query import NameQuery
 
+MAX_PARTS = 16
+"""Of a tuple, whose plain parts tell which statement made it."""
+_PLAIN = (bool, int, str, type(None))
 NAMES = (Via.LOCAL, Via.GLOBAL, Via.CLOSURE, Via.DEFAULT, Via.ATTRIBUTE)
 """Ways of holding that go by a name."""
 MIN_LENGTH = 3
@@ -90,6 +93,9 @@ def sought_of(name: Link, rest: Sequence[Link]) -> NameQuery | None:
     grows = lengths.index(max(lengths))
     own = tuple(_class_name(cls) for cls in mro_of(type(links[0].value)) if is_user_class(cls))
     own = own if kinds[0] not in ("object", "tensor") else ()
+    element = links[-2].value if len(links) > 2 and grows < len(links) - 2 else None
+    parts = element if type(element) is tuple and len(element) <= MAX_PARTS else ()
+    beside = tuple((at, part) for at, part in enumerate(parts) if any(type(part) is kind for kind in _PLAIN))
     owner = parent.value
     if name.via is Via.ATTRIBUTE:
         base = next((str(link.key) for link in reversed(parent.trail()) if link.via in NAMES), None)
@@ -99,7 +105,15 @@ def sought_of(name: Link, rest: Sequence[Link]) -> NameQuery | None:
         else:
             classes = tuple(_class_name(cls) for cls in mro_of(class_of(owner)) if cls is not object)
         return NameQuery(
-            name.key, True, classes=classes, base=base, own_classes=own, kinds=kinds, keys=keys, grows=grows
+            name.key,
+            True,
+            classes=classes,
+            base=base,
+            own_classes=own,
+            kinds=kinds,
+            keys=keys,
+            grows=grows,
+            beside=beside,
         )
     if type(owner) is Scope:
         file, first_line, function = owner.file, owner.first_line, owner.function
@@ -117,6 +131,7 @@ def sought_of(name: Link, rest: Sequence[Link]) -> NameQuery | None:
         kinds=kinds,
         keys=keys,
         grows=grows,
+        beside=beside,
     )
 
 

@@ -50,6 +50,8 @@ class PreviousLook:
     gone: PeakAtRelease | None = None
     until_backward: bool = False
     """Whether some were still there when a backward began."""
+    steady: bool = False
+    """Whether one look tells: only the next sequence replaces what this one left."""
 
     def forward_over(self, output: object, peak: int | None) -> None:
         """The forward is over: where its backward comes back to it, it is asked once more.
@@ -82,6 +84,7 @@ class PreviousLook:
             until_backward=self.until_backward,
             until_peak=highest is not None and gone is not None and gone >= highest,
             peak_bytes=highest,
+            steady=self.steady,
         )
         return fact if self.place is None else replace(fact, place=self.place)
 

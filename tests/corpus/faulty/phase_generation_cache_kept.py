@@ -1,6 +1,5 @@
 # device: virtual:256MiB
 # The keys and values of a generation stay in an attribute while the policy is updated, and are replaced by the next one.
-# A known miss: a state that grows for one sequence is no leak, and nothing compares what it keeps with the update's need.
 import torch
 from torch import nn
 
