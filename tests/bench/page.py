@@ -18,12 +18,19 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "costs.json"
 
 
-class Table(TypedDict):
+class _Figures(TypedDict):
     """The figures of one environment; None for a subject that failed."""
 
     where: str
     versions: str
     subjects: dict[str, list[Row] | None]
+
+
+class Table(_Figures, total=False):
+    """The same, with what not every one has."""
+
+    dates: dict[str, str]
+    """Of subjects that were measured on another day than the whole run, the day."""
 
 
 class Results(TypedDict):
@@ -75,14 +82,15 @@ def load(text: str) -> Results:
 
 
 def merged(kept: Results, fresh: Results) -> Results:
-    """The results of a whole run, with some subjects measured anew."""
+    """The results of a whole run, with some subjects measured anew: they have a date of their own."""
     tables = {table["where"]: table for table in kept["tables"]}
     for table in fresh["tables"]:
         known = tables.setdefault(table["where"], table)
         known["subjects"] |= table["subjects"]
         known["versions"] = table["versions"]
+        known["dates"] = known.get("dates", {}) | dict.fromkeys(table["subjects"], fresh["date"])
     quick = kept["quick"] or fresh["quick"]
-    return {"date": fresh["date"], "machine": fresh["machine"], "quick": quick, "tables": list(tables.values())}
+    return {"date": kept["date"], "machine": fresh["machine"], "quick": quick, "tables": list(tables.values())}
 
 
 def find(table: Table, subject: str, label: str | None) -> Row | None:
@@ -141,10 +149,12 @@ def whole_table(results: Results) -> str:
     for table in results["tables"]:
         lines += ["", f"### {table['where'].capitalize()}", "", f"{table['versions']}."]
         for name, rows in table["subjects"].items():
+            date = table.get("dates", {}).get(name, results["date"])
+            title = f"`{name}`{'' if date == results['date'] else f', {date}'}"
             if name == "programs":
-                lines += ["", f"`{name}`", "", *programs_table(rows or ())]
+                lines += ["", title, "", *programs_table(rows or ())]
                 continue
-            lines += ["", f"`{name}`", "", "| | | aim: at most |", "|---|---|---|"]
+            lines += ["", title, "", "| | | aim: at most |", "|---|---|---|"]
             aims = ["" if row.at_most is None else _cell(row._replace(value=row.at_most)) for row in rows or ()]
             lines += [f"| {row.label} | {_cell(row)} | {aim} |" for row, aim in zip(rows or (), aims, strict=True)]
     return "\n".join(lines)

@@ -9,11 +9,15 @@ from tests.bench.page import (
     RESULTS,
     Claim,
     Results,
+    Table,
     broken,
     find,
     load,
+    merged,
     pages,
     programs_table,
+    readme_table,
+    whole_table,
     with_table,
 )
 from tests.bench.rows import Row, microseconds_over_bare
@@ -68,6 +72,16 @@ def test_a_slower_machine_breaks_no_claim(published: Results) -> None:
             ]
             table["subjects"][name] = stretched
     assert broken(slower, 1.5, published) == []
+
+
+def test_what_is_measured_anew_has_a_date_of_its_own(published: Results) -> None:
+    """The date of the whole run stays that of its other figures."""
+    rows = published["tables"][0]["subjects"]["startup"]
+    table: Table = {"where": "on this machine", "versions": "later", "subjects": {"startup": rows}}
+    fresh: Results = {**published, "date": "2999-01-01", "tables": [table]}
+    both = merged(published, fresh)
+    assert both["date"] == published["date"] and "2999" not in readme_table(both)
+    assert "`startup`, 2999-01-01" in whole_table(both)
 
 
 def test_costs_are_compared_within_a_turn() -> None:
