@@ -70,7 +70,7 @@ def parse_snapshot(data: bytes) -> Snapshot:
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
-    """Lets the collector of garbage rest: a large file becomes millions of objects that stay, each looked at again."""
+    """Turns off garbage collection: a large file becomes millions of objects, and each pass visits them all."""
     collects = gc.isenabled()
     gc.disable()
     try:

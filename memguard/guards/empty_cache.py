@@ -39,7 +39,7 @@ class CacheGuard:
         self.counts_batches = isinstance(policy, int)
         """Whether the policy acts between two batches: it is told of each as it ends then."""
         self.hears_phases = policy == "auto"
-        """Whether it is told where the program's phases begin and end."""
+        """Whether the policy acts at the beginning and the end of the program's phases."""
 
     def after_batch(self, record: BatchRecord) -> Claim | None:
         """A batch is over."""

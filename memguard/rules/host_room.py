@@ -43,7 +43,7 @@ class SampledGrowth:
         self._times: deque[float] = deque(maxlen=MOST_TIMES)
         self.told = False
         self.since: int | None = None
-        """The record with which the growth began that was told."""
+        """The record at which the reported growth began."""
 
     def grows(self, slow: SlowStats, value: int | None, record: BatchRecord) -> float | None:
         """Bytes a second by which it grows, if that leads to the limit.

@@ -185,9 +185,7 @@ class UntakenGradientsProbe(Probe):
             return
         held = held_parameters(watch.optimizers)
         if any(next(untaken_weights(model, held), None) for model in watch.models):
-            held = (
-                held_parameters()
-            )  # one that was made and has not stepped yet, or was hidden; to look for them takes long
+            held = held_parameters()  # of those too that have not stepped yet; finding them takes long
         found = [(weakref.ref(model), list(untaken_weights(model, held))) for model in watch.models]
         self._found = [(ref, untaken) for ref, untaken in found if untaken]
         if not self._found:
