@@ -36,12 +36,10 @@ from memguard.evidence.kept.outputs import OutputsProbe
 from memguard.evidence.kept.repeated_models import ModelSeriesProbe, ReplacedModelsProbe
 from memguard.evidence.kept.scans import ScansProbe
 from memguard.evidence.peaks.contents import ContentsProbe
-from memguard.evidence.peaks.gradients import GradientsProbe
+from memguard.evidence.peaks.gradients import ByHandProbe, GradientsProbe
 from memguard.evidence.peaks.history import HistoryProbe
-from memguard.evidence.peaks.late_locals import LateLocalsProbe
-from memguard.evidence.peaks.locals import LocalsProbe
+from memguard.evidence.peaks.locals import LateLocalsProbe, LocalsProbe
 from memguard.evidence.peaks.logits import LogitsProbe
-from memguard.evidence.peaks.manual_updates import ByHandProbe
 from memguard.evidence.peaks.periodic_reallocation import RemadeProbe
 from memguard.evidence.peaks.precision import AutocastProbe
 from memguard.evidence.peaks.rebinds_in_history import RebindsProbe

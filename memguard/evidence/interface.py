@@ -17,10 +17,8 @@ from torch import nn
 from memguard.evidence.graph_tracker import GraphTracker
 from memguard.evidence.naming.holders import Holder, find_holders
 from memguard.evidence.other_threads import OtherThreads
-from memguard.heap.collector import instances_of
 from memguard.records.facts import Fact, KeptOutputs, Place
 from memguard.records.stats import BatchRecord, MemoryStats, Stage
-from memguard.torch_objects.module_parts import parameters_of
 
 
 class AllocationHistory(Protocol):
@@ -233,19 +231,6 @@ class ProbeContext:
         """
         self.expected = number
         self.request_attention()
-
-
-def is_optimized(watch: ProbeContext, models: Iterable[nn.Module]) -> bool:
-    """Whether any optimizer holds a parameter of the models; may search the process, so it is asked rarely."""
-    own = {id(parameter) for model in models for parameter in parameters_of(model)}
-    if any(_holds(optimizer, own) for optimizer in watch.optimizers):
-        return True
-    return any(_holds(optimizer, own) for optimizer in instances_of(torch.optim.Optimizer))
-
-
-def _holds(optimizer: torch.optim.Optimizer, parameters: set[int]) -> bool:
-    groups = vars(optimizer).get("param_groups", ())
-    return any(id(parameter) in parameters for group in groups for parameter in group.get("params", ()))
 
 
 class Probe(ABC):

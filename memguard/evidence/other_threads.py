@@ -26,7 +26,7 @@ from torch import nn
 from memguard.autograd.graph import GraphToken
 from memguard.evidence.forward_outputs import graph_bytes
 from memguard.evidence.grad_transforms import in_backward, in_transform
-from memguard.evidence.naming.delegating_methods import asking_frame
+from memguard.evidence.naming.call_stacks import asking_frame
 from memguard.forks import process
 from memguard.heap.containers import tensors_in
 from memguard.heap.sites import place_of

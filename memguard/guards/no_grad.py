@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
-import gc
 import os
 import sys
 import types
@@ -23,10 +22,10 @@ from torch.overrides import TorchFunctionMode
 from memguard.allowing import GRAD, allowed
 from memguard.guards.differentiates import differentiates
 from memguard.guards.wanted import Place, whither
+from memguard.heap.parameters import is_optimized
 from memguard.heap.tensors import is_tensor_class
 from memguard.source.fate import Fate
 from memguard.torch_objects.hidden_hooks import without_number
-from memguard.torch_objects.module_parts import parameters_of
 from memguard.torch_objects.storages import unheard
 
 MOST_STORED = 4
@@ -126,7 +125,7 @@ class NoGradGuard:
         if self._trained or (self._unused and not self._several):
             return Decision.GUARD
         if self._optimized is None:
-            self._optimized = _is_optimized(model, optimizers)
+            self._optimized = is_optimized([model], optimizers)
         if not self._optimized:
             return Decision.GUARD
         if self._observed and not self._several and not somebody_differentiates():
@@ -232,18 +231,6 @@ def _asks_for_grad(values: Iterable[Any], depth: int = 3) -> bool:
         elif depth and kind is dict and _asks_for_grad(list(value.values())[:64], depth - 1):
             return True
     return False
-
-
-def _is_optimized(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> bool:
-    own = {id(parameter) for parameter in parameters_of(model)}
-    if any(_holds(optimizer, own) for optimizer in optimizers):
-        return True
-    return any(_holds(thing, own) for thing in gc.get_objects() if issubclass(type(thing), torch.optim.Optimizer))
-
-
-def _holds(optimizer: torch.optim.Optimizer, parameters: set[int]) -> bool:
-    groups = vars(optimizer).get("param_groups", ())
-    return any(id(parameter) in parameters for group in groups for parameter in group.get("params", ()))
 
 
 def watch_graph(output: object, *, used: Callable[[], None], died: Callable[[], None]) -> bool:

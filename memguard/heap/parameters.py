@@ -12,7 +12,8 @@ from typing import final
 import torch
 from torch import nn
 
-from memguard.torch_objects.module_parts import parts_of
+from memguard.heap.collector import instances_of
+from memguard.torch_objects.module_parts import parameters_of, parts_of, stepped_by
 
 
 @final
@@ -62,3 +63,14 @@ def trainable(module: nn.Module) -> Iterator[ParameterAt]:
         for name, parameter in part._parameters.items():
             if parameter is not None and parameter.requires_grad:
                 yield ParameterAt(part, name)
+
+
+def held_parameters(optimizers: Iterable[torch.optim.Optimizer] | None = None) -> set[int]:
+    """Ids of the parameters that these optimizers hold; without them, of those that any one of the process holds."""
+    return set(map(id, stepped_by(instances_of(torch.optim.Optimizer) if optimizers is None else optimizers)))
+
+
+def is_optimized(models: Iterable[nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> bool:
+    """Whether any optimizer holds a parameter of the models: one of these, or one of the process, which takes long."""
+    own = {id(parameter) for model in models for parameter in parameters_of(model)}
+    return not own.isdisjoint(held_parameters(optimizers)) or not own.isdisjoint(held_parameters())

@@ -10,7 +10,6 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import CheckpointKept, Fact, GatheredWeights, KeptOutputs, ModelCopies, StaleGradients
 from memguard.records.findings import Severity
 from memguard.records.stats import Run, limit_of
-from memguard.rules import gathered_weights
 from memguard.rules.finding_text import from_fact, holder, in_memory, is_on_host, plural, so_far
 from memguard.rules.interface import Rule
 from memguard.rules.kept_storage import never_stops
@@ -25,6 +24,10 @@ NEARLY_FULL = 0.85
 LARGE_SHARE = 0.2
 """Of the device, taken by copies of the weights."""
 _REMEDY = "keep copies on the CPU (v.detach().cpu().clone()) or on disk."
+_REMEDY_OF_GATHERED = (
+    "send or save each weight as it is gathered and let it go, or gather into host memory: get_model_state_dict(model, "
+    "options=StateDictOptions(full_state_dict=True, cpu_offload=True))."
+)
 _REMEDY_OF_MODELS = "keep what is needed of each: its score, or model.cpu() once it is trained."
 
 
@@ -60,12 +63,12 @@ class ModelCopy(Rule):
             elif fact.weights:
                 yield self._more(fact, run)
         if isinstance(fact, GatheredWeights):
-            yield from gathered_weights.of_modules(self, fact, run, limit_of(run))
+            yield from _of_modules(self, fact, run, limit_of(run))
         if not isinstance(fact, ModelCopies):
             return
         limit = limit_of(run)
         many = is_large_pile(fact, limit) or (limit is not None and fact.bytes >= LARGE_SHARE * limit)
-        many = many or (fact.gathered and gathered_weights.is_large(fact.bytes, run, limit))
+        many = many or (fact.gathered and _is_large(fact.bytes, run, limit))
         if fact.earlier:
             yield self._earlier(fact, run, limit)
             return
@@ -82,11 +85,11 @@ class ModelCopy(Rule):
             fact,
             run,
             Severity.WARNING if many and not fact.averaged else Severity.INFO,
-            gathered_weights.of_kept(fact, where, run)
+            _of_kept(fact, where, run)
             if fact.gathered
             else f"{what} ({format_bytes(fact.bytes)}){apart} {_are(fact, run)}, in {where}"
             f"{_wanted(fact) if fact.averaged else ''}.",
-            gathered_weights.KEPT_REMEDY if fact.gathered else remedy,
+            _REMEDY_OF_GATHERED if fact.gathered else remedy,
             nbytes=fact.bytes,
             evidence=Evidence.HELD,
             count=fact.copies,
@@ -258,3 +261,37 @@ class CheckpointOnDevice(Rule):
             nbytes=fact.bytes,
             evidence=Evidence.HELD,
         )
+
+
+def _is_large(nbytes: int, run: Run, limit: int | None) -> bool:
+    """Whether gathered weights are worth a warning."""
+    most = min((size for size in (limit, run.peak_bytes) if size), default=None)
+    return most is not None and nbytes >= LARGE_SHARE * most
+
+
+def _of_kept(fact: ModelCopies, where: str, run: Run) -> str:
+    """What is said of those that the program keeps itself."""
+    return (
+        f"the whole weights of the sharded model ({format_bytes(fact.bytes)}), gathered from all ranks, are kept "
+        + (f"{in_memory(run)} beside its shards, in {where}.")
+    )
+
+
+def _of_modules(rule: Rule, fact: GatheredWeights, run: Run, limit: int | None) -> Iterable[Claim]:
+    """What is said of those that FSDP gathered, and nothing let go."""
+    name = (fact.name or "the model").rpartition(".")[2]
+    yield from_fact(
+        rule,
+        fact,
+        run,
+        Severity.WARNING if _is_large(fact.bytes, run, limit) else Severity.INFO,
+        f"{plural(fact.parameters, 'weight')} of the sharded model {f'`{fact.name}` ' if fact.name else ''}"
+        f"({format_bytes(fact.bytes)}) stay gathered {in_memory(run)} after its forward, from one optimizer step to "
+        "the next: no backward comes to free them.",
+        f"call {name}.reshard() after its forward, or shard its outermost module with fully_shard({name}, "
+        "reshard_after_forward=True).",
+        nbytes=fact.bytes,
+        name=fact.name,
+        evidence=Evidence.HELD,
+        count=fact.parameters,
+    )

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 
 def children_of(module: nn.Module) -> Iterator[nn.Module]:
@@ -60,6 +61,13 @@ def buffers_of(module: nn.Module) -> Iterator[Tensor]:
 def named_buffers_of(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Likewise, with their names."""
     return _members(module, "_buffers")
+
+
+def stepped_by(optimizers: Iterable[Optimizer]) -> Iterator[Tensor]:
+    """The parameters of some optimizers; one may be half made."""
+    for optimizer in optimizers:
+        for group in vars(optimizer).get("param_groups", ()):
+            yield from group.get("params", ())
 
 
 def gradient_of(tensor: Tensor) -> Tensor | None:

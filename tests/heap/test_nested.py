@@ -6,8 +6,8 @@ import sys
 
 import torch
 
+from memguard.evidence.peaks.large_locals import is_held_elsewhere
 from memguard.heap.containers import MAX_ELEMENTS, tensors_in
-from memguard.heap.referrers import is_held_elsewhere
 
 
 def test_a_list_that_grows_while_it_is_walked_is_no_endless_one() -> None:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from memguard.rules.size_curve import fit
+from memguard.rules.capacity import fit
 
 
 def test_points_on_a_line_are_a_line() -> None:

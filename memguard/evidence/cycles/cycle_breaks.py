@@ -5,7 +5,7 @@ the user's instances and the variables that closures close over; one that all it
 change. Of several such, a single object is named before a list of them (a child's reference to its parent, not the
 parent's children), an attribute before the closure in it, a part's way back to what makes it before that one's way to
 the part, and the statement that gives ``self`` away before others.
-Of circles that have no such reference `memguard.evidence.cycles.container_cycles` looks at the keys.
+Of circles that have no such reference, of containers alone, the statement counts that puts something under a key.
 """
 
 from __future__ import annotations
@@ -16,21 +16,28 @@ import gc
 import math
 import sys
 import types
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import torch
 from torch import nn
 
-from memguard.evidence.cycles.container_cycles import is_plain, keys_of, name_circle
-from memguard.evidence.cycles.strongly_connected import circular_parts, opens, reached_from
+from memguard.evidence.cycles.strongly_connected import Edge, circular_parts, opens, reached_from
+from memguard.evidence.naming.names import user_files
 from memguard.heap.attributes import attributes_of, is_user_class, mro_of, namespace_of
 from memguard.heap.frames import is_user_file
 from memguard.heap.tensors import is_tensor
 from memguard.records.facts import NOWHERE, Place
-from memguard.source.circles import CALLS, STORES, find_attribute_closing
-from memguard.source.model import SourceModel
+from memguard.source.circles import (
+    CALLS,
+    STORES,
+    KeyStatement,
+    find_attribute_closing,
+    find_key_statements,
+    find_self_filling,
+)
+from memguard.source.model import SourceModel, Sources
 from memguard.torch_objects.storages import storages_of
 
 MAX_OBJECTS = 40_000
@@ -41,7 +48,7 @@ _CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
 
 Label = tuple[int, str]
 """A reference of the user's: the id of an instance's class and the attribute, or of a function's code."""
-Edge = tuple[int, "Label | None"]
+Reference = tuple[int, "Label | None"]
 
 
 @final
@@ -116,7 +123,7 @@ def _part(obj: Any) -> str:
     return str(obj.__qualname__) if type(obj) is types.FunctionType else type(obj).__name__
 
 
-def _edges(obj: Any, numbers: dict[int, int]) -> Iterator[Edge]:
+def _edges(obj: Any, numbers: dict[int, int]) -> Iterator[Reference]:
     """What an object refers to within the garbage, and how the user's code calls that."""
     kind = type(obj)
     if kind is types.FunctionType and is_user_file(obj.__code__.co_filename):
@@ -152,7 +159,7 @@ def _named(obj: Any) -> Iterator[tuple[str, Any]]:
                     continue
 
 
-def _break(part: list[int], edges: list[list[Edge]], objects: list[Any]) -> tuple[Place, str, bool]:
+def _break(part: list[int], edges: list[list[Reference]], objects: list[Any]) -> tuple[Place, str, bool]:
     """Of the references in a circle the one to change: its place, in words, and whether a statement was found."""
     inside = set(part)
     kinds: dict[Label, tuple[int, list[int]]] = {}
@@ -189,7 +196,7 @@ def _order(closing: Closing, rank: int, owner: object, made: Collection[str]) ->
 
 
 def _look(
-    obj: Any, name: str, targets: list[int], edges: list[list[Edge]], objects: list[Any], inside: set[int]
+    obj: Any, name: str, targets: list[int], edges: list[list[Reference]], objects: list[Any], inside: set[int]
 ) -> tuple[Closing, int]:
     """Where a reference is made, and how far it is from being the one to change: 0 is nearest."""
     kind = type(obj)
@@ -211,7 +218,7 @@ def _look(
 
 
 def _way_back(
-    targets: list[int], edges: list[list[Edge]], objects: list[Any], inside: set[int]
+    targets: list[int], edges: list[list[Reference]], objects: list[Any], inside: set[int]
 ) -> tuple[set[str], set[int]]:
     """The bound methods and closures behind a reference: their names, and the lines of the closures."""
     methods: set[str] = set()
@@ -270,3 +277,75 @@ def _model_of(kind: type) -> SourceModel | None:
     module = sys.modules.get(str(namespace_of(kind).get("__module__")))
     file = attributes_of(module).get("__file__") if module is not None else None
     return SourceModel.of(file) if type(file) is str else None
+
+
+MAX_KEYS, MAX_FILES = 16, 256
+_LISTS = (list, tuple, set, frozenset, collections.deque)
+_BY_ATTRIBUTE = (types.SimpleNamespace, torch.Tensor)
+_PLAIN = (dict, *_LISTS, *_BY_ATTRIBUTE)
+
+
+def is_plain(part: Sequence[int], objects: Sequence[Any]) -> bool:
+    """Whether a circle is made of containers, and of what may carry attributes beside them."""
+    return all(issubclass(type(objects[index]), _PLAIN) for index in part)
+
+
+def keys_of(part: Sequence[int], edges: Sequence[Sequence[Edge]], objects: Sequence[Any]) -> dict[int, list[Edge]]:
+    """The references within a circle, each with the key of the dict that it stands under."""
+    inside = {id(objects[index]): index for index in part}
+    found: dict[int, list[Edge]] = {}
+    for index in part:
+        keyed = {inside[id(value)]: key for key, value in _items(objects[index]) if id(value) in inside}
+        found[index] = [(to, keyed.get(to)) for to, _ in edges[index] if id(objects[to]) in inside]
+    return found
+
+
+def name_circle(part: Sequence[int], keyed: dict[int, list[Edge]], objects: Sequence[Any]) -> tuple[Place, str] | None:
+    """The place and the words for a circle; None where no statement of the user's makes it.
+
+    Args:
+        part: Its objects.
+        keyed: What `keys_of` gave.
+        objects: All objects.
+    """
+    ends: dict[str, bool] = {}
+    """Of each key whether only lists stand under it; those that fill a list are many to one."""
+    for edges in keyed.values():
+        for to, key in edges:
+            if isinstance(key, str) and (key in ends or len(ends) < MAX_KEYS):
+                ends[key] = ends.get(key, True) and issubclass(type(objects[to]), _LISTS)
+    sources = Sources()
+    files = list(dict.fromkeys(user_files()))[:MAX_FILES]
+    if not ends:
+        found = find_self_filling(files, sources)
+        return (found.place, f"{found.place.holder} <- list") if found is not None else None
+    by_attribute = any(_has_attributes(type(objects[index])) for index in part)
+    others = {str(key) for index in part for key, _ in _items(objects[index])} - set(ends)
+    statements = find_key_statements(list(ends), others, files, sources, by_attribute=by_attribute)
+    if not statements:
+        return None
+    inside = set(part)
+    table: list[Sequence[Edge]] = [()] * (max(part) + 1)
+    for index, edges in keyed.items():
+        table[index] = edges
+    breaks = {key: opens(part, table, {key}, inside) for key in statements}
+
+    def order(item: tuple[str, KeyStatement]) -> tuple[bool, bool, float, int]:
+        key, statement = item
+        return not breaks[key], ends[key], -statement.score, -(statement.place.line or 0)
+
+    _, statement = min(statements.items(), key=order)
+    return statement.place, f"{statement.place.holder} <- dict"
+
+
+def _has_attributes(kind: type) -> bool:
+    """Whether what stands under a key may have been set by a dot; a dict of the user's own may pass that on."""
+    return issubclass(kind, _BY_ATTRIBUTE) or (issubclass(kind, dict) and is_user_class(kind))
+
+
+def _items(obj: Any) -> list[tuple[object, Any]]:
+    """What stands under names in it."""
+    kind = type(obj)
+    if issubclass(kind, dict):
+        return [(key, value) for key, value in list(dict.items(obj)) if type(key) is str]
+    return list(attributes_of(obj).items()) if issubclass(kind, _BY_ATTRIBUTE) else []

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, final
 import torch
 
 from memguard.autograd.graph import iter_nodes, saved_storages, saved_tensors
-from memguard.autograd.reach import Reach
-from memguard.evidence.graph_tracker import KEY, ForwardGraph
+from memguard.evidence.graph_tracker import ForwardGraph
+from memguard.evidence.graphs.graph_contents import reach_of
 from memguard.evidence.interface import ProbeContext
 from memguard.evidence.minimum_sizes import LEAST, least_of_remark
 from memguard.evidence.naming.holders import Holder
@@ -122,7 +122,7 @@ class SavedTensors:
 
         What the graph of each of them saved is added: a loss of several forwards keeps what all of them saved.
         """
-        reach = Reach(KEY, lambda sentinel: sentinel.mark is last)
+        reach = reach_of([last])
 
         def judge(tensor: torch.Tensor) -> int | None:
             nbytes = reach(tensor)

@@ -15,7 +15,7 @@ from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.minimum_sizes import least_of_remark
 from memguard.heap.containers import tensors_in
-from memguard.heap.parameters import ParameterAt, trainable
+from memguard.heap.parameters import ParameterAt, held_parameters, trainable
 from memguard.heap.sites import call_site
 from memguard.records.facts import Fact, Place, UnusedGraphs
 from memguard.torch_objects.module_parts import gradient_of
@@ -104,7 +104,7 @@ class DroppedGradientsProbe(Probe):
             self.remove()
             return
         self._steps = watch.optimizer_steps
-        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        held = held_parameters([optimizer])
         for number in held.intersection(self._left):
             self._judge(self._left.pop(number))
         opened, self._open = self._open, []

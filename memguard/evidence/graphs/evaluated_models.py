@@ -1,15 +1,18 @@
-"""What is known about evaluated models, and which of them share one cause."""
+"""Graphs of evaluated models by model and by the line that called it, and which of them share one cause."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import final
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, final
 
 from torch import nn
 
-from memguard.evidence.naming.call_stacks import Stack
+from memguard.evidence.forward_outputs import graph_bytes
+from memguard.evidence.graph_tracker import ForwardGraph, GraphTracker
+from memguard.evidence.minimum_sizes import LEAST
+from memguard.evidence.naming.call_stacks import Stack, stack_of
 from memguard.records.facts import NOWHERE, Place
 
 
@@ -98,3 +101,159 @@ class EvaluatedModel:
 def largest(models: Iterable[EvaluatedModel]) -> EvaluatedModel:
     """Of models that one function asks the one to tell of: what its graphs hold counts, then the first line."""
     return max(models, key=lambda model: (model.bytes or 0, -(model.place.line or 0)))
+
+
+MIN_UNUSED = 3
+"""Graphs of one line that died unused."""
+LARGER = 1.5
+"""Its graph over those that were used, from where on it is told: else it adds nothing to the peak."""
+Way: TypeAlias = "tuple[tuple[str | None, int | None], ...]"
+"""Files and lines of the user's functions, innermost first."""
+MOST_LINES = 16
+"""Lines of a run that are followed."""
+
+
+@final
+@dataclass(slots=True)
+class _Line:
+    forwards: int = 0
+    used: int = 0
+    unused: int = 0
+    bytes: int | None = None
+    told: bool = False
+    since: int = 0
+    """Optimizer steps before the first of the unused."""
+    first_batch: int = 0
+    """The batch of the first of the unused."""
+    beside: int = 0
+    """Of the unused, those that were alive at a later forward of their model."""
+    alive: int = 1
+    """The most of its graphs that were alive at the same time, without a backward so far."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class UnusedLine:
+    """A line to report: how many of its forwards' graphs died unused, and what one held."""
+
+    place: Place
+    unused: int
+    forwards: int
+    first_batch: int
+    """The batch of the first of the unused."""
+    bytes: int
+    alive: int
+    """The most of these graphs that were alive at the same time."""
+
+
+@final
+class EvalLines:
+    """Tells the graphs of evaluation apart by the line that called the model, and by the model's class.
+
+    Where an evaluation adapts to a task, attacks or explains, backwards run through some of its graphs; each task may
+    have a copy of the model. A line whose graphs none ever used is told where they are larger than those that one did.
+    So it is in training, where one call alone may be for its values: of a whole roll-out, of a pool to choose from. It
+    is reported as well where its graphs live beside later ones, whatever their size. A function may ask for values and
+    for what is trained: the way to it tells these calls apart. A model may be trained as a part of another one, and
+    asked by itself for values: all it does as a part counts as one line.
+
+    Args:
+        training: Whether to follow forwards in training, else those of evaluation.
+    """
+
+    def __init__(self, *, training: bool = False) -> None:
+        self._training = training
+        self._lines: dict[tuple[Place | Way, str], _Line] = {}
+
+    def answered(self, module: nn.Module, mark: ForwardGraph, output: object, ledger: GraphTracker) -> None:
+        """Notes the way to a call in training, and which graphs are alive beside its own; sizes a line's second one."""
+        alive = 1
+        if self._training and mark.training and mark.outer is None:
+            mark.way = tuple(level.place for level in stack_of(module))
+            for other in list(ledger.live.values()):
+                if other.module == mark.module and other is not mark and not other.used:
+                    other.beside = True
+                    alive += other.way == mark.way
+        line = self._line(mark, type(module).__name__, new=True)
+        if line is not None:
+            line.forwards += 1
+            line.alive = max(line.alive, alive)
+            if line.forwards == 2:
+                line.bytes = graph_bytes(module, output)
+            elif mark.outer is not None and line.forwards & (line.forwards - 1) == 0:
+                line.bytes = max(line.bytes or 0, graph_bytes(module, output) or 0)  # it may be of several sizes
+
+    def died(self, mark: ForwardGraph, name: str, least: int = LEAST, *, few: bool = False) -> UnusedLine | None:
+        """Counts a graph that died; its line, once there is reason to report it.
+
+        Args:
+            mark: The graph's.
+            name: The model's class.
+            least: Bytes of all that are alive at the same time, from which on it is reported.
+            few: Whether too few graphs of this model itself died unused: then the line's are of several models, which
+                are evaluated where steps lie between, as after each fold; all at once they may be teachers.
+        """
+        line = self._line(mark, name, new=False)
+        if line is None:
+            return None
+        if mark.used:
+            line.used += 1
+            return None
+        line.unused += 1
+        line.beside += mark.beside
+        if line.unused == 1:
+            line.since, line.first_batch = mark.steps, mark.batch
+        if few and line.since == mark.steps:
+            return None
+        nbytes = line.bytes or 0
+        if mark.outer is not None or line.told or line.used or line.unused < MIN_UNUSED or nbytes * line.alive < least:
+            return None
+        others = [other.bytes or 0 for (_, of), other in self._lines.items() if of == name and other.used]
+        if self._training and not any(others):
+            return None  # what its backwards need is not known yet
+        if nbytes < LARGER * max(others, default=0) and line.beside < MIN_UNUSED:
+            return None
+        place = self._place(mark, name)
+        if place is None:
+            return None
+        line.told = True
+        return UnusedLine(place, line.unused, line.forwards, line.first_batch, nbytes, line.alive)
+
+    def _line(self, mark: ForwardGraph, name: str, *, new: bool) -> _Line | None:
+        if mark.training is not self._training or mark.stage.evaluates is self._training or mark.fed:
+            return None
+        calls = self._calls(mark)
+        if calls is None:
+            return None
+        key = calls, name
+        if new and key not in self._lines and len(self._lines) < MOST_LINES:
+            self._lines[key] = _Line()
+        return self._lines.get(key)
+
+    def _calls(self, mark: ForwardGraph) -> Place | Way | None:
+        """What tells the calls apart: their line, in training the whole way to it; all that a part does is one."""
+        if mark.outer is not None:
+            return NOWHERE if self._training else None
+        if self._training:
+            return tuple((place.file, place.line) for place in mark.way) or None
+        return mark.site if mark.site is not None and mark.site.file is not None else None
+
+    def _place(self, mark: ForwardGraph, name: str) -> Place | None:
+        """The line to tell: in training the innermost on the way, from where the model is asked, of no used call."""
+        asked = mark.asked or mark.site
+        if not self._training or asked is None:
+            return asked if self._training else mark.site
+        used = {
+            line for (calls, of), one in self._lines.items() if one.used and of == name for line in _lines_of(calls)
+        }
+        lines = [(place.file, place.line) for place in mark.way]
+        where = (asked.file, asked.line)
+        if where not in used:
+            return asked
+        outer = mark.way[lines.index(where) + 1 :] if where in lines else ()
+        place = next((place for place in outer if (place.file, place.line) not in used), None)
+        return None if place is None else replace(place, holder=None)
+
+
+def _lines_of(calls: Place | Way) -> Way:
+    return () if isinstance(calls, Place) else calls

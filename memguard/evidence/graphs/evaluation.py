@@ -17,13 +17,12 @@ from torch import nn
 from memguard.autograd.graph import iter_nodes
 from memguard.evidence.forward_outputs import graph_bytes
 from memguard.evidence.graph_tracker import KEY, ForwardGraph, ForwardToken
-from memguard.evidence.graphs.eval_lines import EvalLines, UnusedLine
-from memguard.evidence.graphs.evaluated_models import EvaluatedModel, largest
-from memguard.evidence.interface import Probe, ProbeContext, is_optimized
+from memguard.evidence.graphs.evaluated_models import EvalLines, EvaluatedModel, UnusedLine, largest
+from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.minimum_sizes import LEAST, least_of_device, least_of_peak
-from memguard.evidence.naming.call_stacks import Stack, line_to_change, stack_of
-from memguard.evidence.naming.delegating_methods import asking_frame, judging_frame
+from memguard.evidence.naming.call_stacks import Stack, asking_frame, judging_frame, line_to_change, stack_of
 from memguard.heap.containers import tensors_in
+from memguard.heap.parameters import is_optimized
 from memguard.heap.roots import submodules_of
 from memguard.heap.sites import place_of
 from memguard.records.facts import NOWHERE, Fact, Place, UnusedGraphs
@@ -411,7 +410,7 @@ class EvaluationProbe(Probe):
     def _optimized(self, model: EvaluatedModel) -> bool:
         if model.optimized is None:
             module = model.ref()
-            model.optimized = module is not None and is_optimized(self.watch, [module])
+            model.optimized = module is not None and is_optimized([module], self.watch.optimizers)
         return model.optimized
 
     def _new_model(self, module: nn.Module) -> EvaluatedModel:

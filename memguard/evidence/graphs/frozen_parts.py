@@ -16,13 +16,13 @@ from torch import nn
 from memguard.autograd.graph import iter_nodes
 from memguard.evidence.forward_outputs import graph_bytes
 from memguard.evidence.graphs.parts_without_optimizer import callable_below, unheld_parts
-from memguard.evidence.graphs.unused_gradients import Untaken, held_parameters, untaken_weights
+from memguard.evidence.graphs.unused_gradients import Untaken, untaken_weights
 from memguard.evidence.guarded_hook import Hook
-from memguard.evidence.interface import Probe, ProbeContext, is_optimized
-from memguard.evidence.naming.call_stacks import name_in
-from memguard.evidence.naming.delegating_methods import asking_frame
+from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.naming.call_stacks import asking_frame, name_in
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import read_locals, user_frames
+from memguard.heap.parameters import held_parameters, is_optimized
 from memguard.heap.roots import submodules_of
 from memguard.heap.sites import place_of
 from memguard.records.facts import NOWHERE, Fact, Place, UnusedGraphs
@@ -265,7 +265,7 @@ class InnerFrozenProbe(Probe):
             if told < MIN_UNUSED or (used and not gradients) or part.place is None:
                 continue
             module = part.ref()
-            if module is None or is_optimized(self.watch, [module]):
+            if module is None or is_optimized([module], self.watch.optimizers):
                 continue  # by one that has made no step yet
             self.report(
                 UnusedGraphs(

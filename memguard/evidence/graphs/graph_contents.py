@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, final
 
 import torch
@@ -11,12 +11,53 @@ from torch import nn
 
 from memguard.autograd.graph import graph_of, iter_nodes, leaf_storages, raw_saved, saved_tensors
 from memguard.autograd.reach import Reach
-from memguard.torch_objects.storages import storage_key, storages_of
+from memguard.evidence.graph_tracker import KEY, ForwardGraph
+from memguard.evidence.naming.holders import Holder
+from memguard.records.stats import Stage
+from memguard.torch_objects.storages import owned_storages, storage_key, storages_of
 
 MOST_SIZED = 64
 """Graphs that are gone through, however large they are."""
 MOST_NODES = 10_000
 """Nodes of graphs: further ones are gone through until there were so many, in a fifth of a second."""
+
+
+def reach_of(marks: Iterable[ForwardGraph], *, deep: bool = False) -> Reach:
+    """Recognises tensors whose graph goes through that of one of some forwards.
+
+    Args:
+        marks: The forwards.
+        deep: Whether to look at more nodes.
+    """
+    keys = {id(mark) for mark in marks}
+    return Reach(KEY, lambda sentinel: id(sentinel.mark) in keys, deep=deep)
+
+
+def who_holds(
+    marks: Iterable[ForwardGraph],
+    holders: Callable[..., tuple[Holder, ...]],
+    models: Iterable[nn.Module],
+    *,
+    stage: Stage,
+    collector: bool | None = False,
+    deep: bool = False,
+    dates: bool = False,
+) -> tuple[tuple[Holder, ...], GraphContents]:
+    """Who holds the graphs of some forwards, and what these hold.
+
+    Args:
+        marks: The forwards.
+        holders: Finds who holds what a judge recognises (`Probe.holders`).
+        models: The watched models, whose weights are not counted.
+        stage: That of the forwards.
+        collector: Whether the garbage collector is asked as well; None where nobody else knows.
+        deep: Whether to look at more nodes.
+        dates: Whether to look if the weights were changed that the graphs need.
+    """
+    reach = reach_of(marks, deep=deep)
+    contents = GraphContents(reach, owned_storages(models), dates=dates)
+    found = holders(contents, graph=True, passes=reach.passes, stage=stage, collector=collector, rest=contents.count)
+    return found, contents
 
 
 @final
@@ -82,6 +123,11 @@ class GraphContents:
         shared = self._sized if self._sized > 1 else 0
         own = {key: size for key, size in self._leaves.items() if self._reached[key] != shared}
         return sum((own | self._held).values())
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether some graph was too large to be looked at whole."""
+        return self._reach.gave_up
 
     @property
     def saves(self) -> bool:

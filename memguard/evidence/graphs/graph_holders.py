@@ -8,14 +8,12 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NamedTuple, TypeAlias, final
 
-from memguard.autograd.reach import Reach
-from memguard.evidence.graph_tracker import KEY, ForwardGraph
+from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.after_backward import SavedTensors, tied_gradients, tied_marks
-from memguard.evidence.graphs.graph_contents import GraphContents
+from memguard.evidence.graphs.graph_contents import who_holds
 from memguard.evidence.graphs.leak_groups import LeakGroup, LeakGroups
 from memguard.evidence.graphs.module_state import is_fed_back, is_own_memory
-from memguard.evidence.graphs.periodic_graphs import MIN_BATCHES
-from memguard.evidence.graphs.recurrent_chain import is_chained
+from memguard.evidence.graphs.periodic_graphs import MIN_BATCHES, is_chained
 from memguard.evidence.interface import ProbeContext
 from memguard.evidence.naming.holders import Holder
 from memguard.heap.frames import user_frames
@@ -23,7 +21,6 @@ from memguard.records.facts import NOWHERE, Fact, Place, RetainedGraphs
 from memguard.source.fate import Fate, fate_of
 from memguard.source.stores import carries_itself, passes_on
 from memguard.source.unneeded_graphs import is_differentiated, is_unneeded
-from memguard.torch_objects.storages import owned_storages
 
 RUNS = 16
 """Of the collector at most, each of which finds something more."""
@@ -137,16 +134,12 @@ class Keepers:
 
     def _who_keeps(self, old: list[ForwardGraph], *, ask_collector: bool, dates: bool) -> _Kept:
         """Who holds some graphs, and what these hold. Looks further down where graphs were too large."""
-        keys, how = {id(mark) for mark in old}, None if ask_collector else False
+        models, stage, how = self._watch.models, old[0].stage, None if ask_collector else False
         for deep in (False, True):
-            reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys, deep=deep)
-            judge = GraphContents(reach, owned_storages(self._watch.models), dates=dates)
-            holders = self._holders(
-                judge, graph=True, passes=reach.passes, stage=old[0].stage, collector=how, rest=judge.count
-            )
-            if holders or not reach.gave_up:
+            found, held = who_holds(old, self._holders, models, stage=stage, collector=how, deep=deep, dates=dates)
+            if found or not held.gave_up:
                 break
-        return _Kept(holders, judge.total(), judge.saves, judge.spoilt)
+        return _Kept(found, held.total(), held.saves, held.spoilt)
 
     def _tell(
         self,

@@ -8,9 +8,8 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
-from memguard.autograd.reach import Reach
-from memguard.evidence.graph_tracker import KEY, ForwardGraph
-from memguard.evidence.graphs.graph_contents import GraphContents
+from memguard.evidence.graph_tracker import ForwardGraph
+from memguard.evidence.graphs.graph_contents import who_holds
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.minimum_sizes import LEAST_REMARK, REMARK_SHARE, least_of_remark
 from memguard.evidence.naming.holders import Holder
@@ -174,14 +173,9 @@ class MicroBatchesProbe(Probe):
 
     def _find(self, marks: list[ForwardGraph]) -> tuple[list[Holder], int, bool]:
         """Who collects some graphs, the bytes that these hold, and whether most of them are saved for a backward."""
-        keys = {id(mark) for mark in marks}
-        reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)
-        judge = GraphContents(reach, owned_storages(self.watch.models))
-        found = self.holders(
-            judge, graph=True, passes=reach.passes, stage=Stage.TRAIN, collector=False, rest=judge.count
-        )
+        found, held = who_holds(marks, self.holders, self.watch.models, stage=Stage.TRAIN)
         holders = [holder for holder in found if holder.grows or holder.length >= FEWEST]
-        return holders, judge.total(), judge.saves
+        return holders, held.total(), held.saves
 
     def _conclude(self, marks: list[ForwardGraph], *, at_step: bool = False) -> None:
         if (fact := self._describe(marks, at_step=at_step)) is not None:

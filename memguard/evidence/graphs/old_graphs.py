@@ -11,13 +11,14 @@ from typing import Any, ClassVar, final
 from torch import nn
 
 from memguard.autograd.graph import iter_nodes
-from memguard.autograd.reach import Reach
 from memguard.evidence.graph_tracker import KEY, ForwardGraph, ForwardToken
 from memguard.evidence.graphs.after_backward import SavedTensors, tied_gradients, tied_marks
+from memguard.evidence.graphs.graph_contents import reach_of
 from memguard.evidence.graphs.graph_holders import Keepers
 from memguard.evidence.graphs.leak_groups import AGAIN, LeakGroup, calling_line
-from memguard.evidence.graphs.periodic_graphs import FEWEST, MIN_BATCHES, find_regular, graphs_needed
-from memguard.evidence.graphs.recurrent_chain import (
+from memguard.evidence.graphs.periodic_graphs import (
+    FEWEST,
+    MIN_BATCHES,
     MIN_CHAIN,
     RECURSION,
     SHORT_CHAIN,
@@ -25,12 +26,15 @@ from memguard.evidence.graphs.recurrent_chain import (
     chain_needed,
     find_chain,
     find_recursion,
+    find_regular,
+    graphs_needed,
     recursion_needed,
 )
 from memguard.evidence.graphs.unstepped_graphs import GraphsTogether
-from memguard.evidence.interface import Probe, ProbeContext, is_optimized
+from memguard.evidence.interface import Probe, ProbeContext
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import function_key, user_frames
+from memguard.heap.parameters import is_optimized
 from memguard.records.facts import Fact
 from memguard.records.stats import Stage
 
@@ -223,7 +227,7 @@ class GraphsProbe(Probe):
         if watch.optimizer_steps and self._keepers.trained:
             return True
         if self._idle is None:
-            self._idle = not is_optimized(watch, watch.models)
+            self._idle = not is_optimized(watch.models, watch.optimizers)
         return self._idle
 
     def _look_for_few(self, used: bool, needed: int) -> None:
@@ -260,8 +264,7 @@ class GraphsProbe(Probe):
         gc.collect()
         marks = [mark for mark in marks if mark.alive]
         tied = tied_gradients(tied_marks(marks), watch) if len({mark.batch for mark in marks}) >= MIN_BATCHES else None
-        keys = {id(mark) for mark in marks}
-        reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)
+        reach = reach_of(marks)
         if tied is not None and not self.holders(reach, graph=True, passes=reach.passes, stage=tied.stage):
             self.report(tied)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, final
 
-from memguard.evidence.interface import Probe, ProbeContext, is_optimized
+from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.other_threads import EvaluatedElsewhere
+from memguard.heap.parameters import is_optimized
 from memguard.records.facts import Fact, UnusedGraphs
 from memguard.records.stats import Stage
 
@@ -43,7 +44,7 @@ class ThreadedEvaluationProbe(Probe):
             if module is None or id(model) in self._asked:
                 continue
             self._asked.add(id(model))
-            if is_optimized(self.watch, [module]) and not self.watch.differentiates(module):
+            if is_optimized([module], self.watch.optimizers) and not self.watch.differentiates(module):
                 self._tell(model)
 
     def _tell(self, model: EvaluatedElsewhere) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import final
 
 from memguard.autograd.graph import held_bytes
-from memguard.autograd.reach import Reach
-from memguard.evidence.graph_tracker import KEY, ForwardGraph
-from memguard.evidence.graphs.graph_contents import GraphContents
+from memguard.evidence.graph_tracker import ForwardGraph
+from memguard.evidence.graphs.graph_contents import who_holds
 from memguard.evidence.interface import ProbeContext
 from memguard.evidence.minimum_sizes import LEAST, least_of_device, least_of_peak
 from memguard.evidence.naming.holders import Holder
@@ -64,13 +63,10 @@ class GraphsTogether:
         watch, last, used = self._watch, marks[-1], marks[0].used
         if not used and (watch.optimizer_steps < STEPS or most > MOST_FORWARDS):
             return
-        keys = {id(mark) for mark in marks[:-2]}  # of the newest any variable may hold the graph
-        reach = Reach(KEY, lambda sentinel: id(sentinel.mark) in keys)
-        owned = owned_storages(watch.models)
-        judge = GraphContents(reach, owned)
-        found = self._holders(judge, graph=True, passes=reach.passes, stage=last.stage, collector=False)
-        held = judge.total() or len(marks) * _size_of(last, owned)  # what a comprehension is making is out of reach
-        del judge, reach
+        older = marks[:-2]  # of the newest any variable may hold the graph
+        found, contents = who_holds(older, self._holders, watch.models, stage=last.stage)
+        held = contents.total() or len(marks) * _size_of(last, watch)  # what a comprehension is making is out of reach
+        del contents
         least = max(least_of_device(watch.device_total_bytes), least_of_peak(watch.record) or LEAST)
         if held < least or not found or not all(is_unneeded(holder.place, used=used) for holder in found):
             return
@@ -96,10 +92,10 @@ class GraphsTogether:
         )
 
 
-def _size_of(mark: ForwardGraph, owned: dict[int, int]) -> int:
+def _size_of(mark: ForwardGraph, watch: ProbeContext) -> int:
     """Bytes of what the graph of a forward's output saved."""
     output = mark.output() if mark.output is not None else None
-    return sum(held_bytes(output, owned).values()) if output is not None else 0
+    return sum(held_bytes(output, owned_storages(watch.models)).values()) if output is not None else 0
 
 
 def find_together(marks: Iterable[ForwardGraph], last: ForwardGraph) -> list[ForwardGraph]:

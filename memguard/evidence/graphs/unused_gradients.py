@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
 import torch
 from torch import nn
 
-from memguard.evidence.interface import Probe, ProbeContext, is_optimized
+from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.minimum_sizes import least_of_remark
 from memguard.evidence.naming.call_stacks import Stack, line_to_change, stack_of
-from memguard.heap.collector import instances_of
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import user_frames
-from memguard.heap.parameters import ParameterAt, trainable
+from memguard.heap.parameters import ParameterAt, held_parameters, is_optimized, trainable
 from memguard.heap.roots import submodules_of
 from memguard.heap.sites import call_site, find_only_call
 from memguard.records.facts import NOWHERE, Fact, UntakenGradients, UnusedGraphs
@@ -112,12 +111,11 @@ class UnownedGradientsProbe(Probe):
             self._conclude(module, model)
 
     def _conclude(self, module: nn.Module, model: _Model) -> None:
-        if is_optimized(self.watch, [module]):
+        if is_optimized([module], self.watch.optimizers):
             return
         others = [other for number, other in self._models.items() if number != id(module)]
-        trained = [
-            other for found in others if (other := found.ref()) is not None and is_optimized(self.watch, [other])
-        ]
+        trained = [other for found in others if (other := found.ref()) is not None]
+        trained = [other for other in trained if is_optimized([other], self.watch.optimizers)]
         parts = {id(part) for other in trained for part in submodules_of(other, set())}
         place = line_to_change(model.stacks[0], [way for other in others for way in other.stacks], parts)
         gradients = gradients_of(parameters_of(module))
@@ -217,13 +215,6 @@ class UntakenGradientsProbe(Probe):
                 peak_bytes=record.allocated_peak_bytes if record is not None else None,
             )
         )
-
-
-def held_parameters(optimizers: Sequence[torch.optim.Optimizer] | None = None) -> set[int]:
-    """Identities of the parameters that these optimizers hold, or any one of the process."""
-    optimizers = instances_of(torch.optim.Optimizer) if optimizers is None else optimizers
-    groups = (group for one in optimizers for group in vars(one).get("param_groups", ()))
-    return {id(parameter) for group in groups for parameter in group.get("params", ())}
 
 
 def untaken_weights(model: nn.Module, held: set[int]) -> Iterator[Untaken]:

@@ -30,6 +30,7 @@ from memguard.evidence.oom.holders import claim_locals, find_exceptions, find_ho
 from memguard.evidence.oom.stack import Stack, is_unused
 from memguard.evidence.oom.variables import holder_of
 from memguard.heap.containers import tensors_in
+from memguard.heap.parameters import held_parameters
 from memguard.postmortem.scene import OWNERS, HeldModel, Objects, OptimizerUse, TopTensor, Trainable
 from memguard.torch_objects.module_parts import buffers_of, gradient_of, gradients_of, parameters_of, parts_of
 
@@ -131,8 +132,7 @@ def _current(stack: Stack, roots: list[nn.Module], is_recent: Callable[[nn.Modul
     if stack.model is not None:
         wanted = {id(parameter) for parameter in parameters_of(stack.model)}
     elif stack.optimizer is not None:
-        groups: Any = stack.optimizer.param_groups
-        wanted = {id(parameter) for group in groups for parameter in group["params"]}
+        wanted = held_parameters([stack.optimizer])
     elif stack.losses:
         wanted = {id(leaf) for leaf in leaves_of((loss.grad_fn for loss in stack.losses), MAX_NODES)}
     return {

@@ -1,4 +1,4 @@
-"""Gradients that live too long or carry a graph, and the optimizer states that the first step will allocate."""
+"""Gradients that live too long or carry a graph, with an optimizer or by hand, and the states that it will allocate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import linecache
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, final
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple, final
 
 import torch
 from torch import nn
@@ -17,7 +18,8 @@ from memguard.heap.frames import user_frames
 from memguard.heap.parameters import ParameterAt, gradients_at, trainable
 from memguard.heap.sites import call_site, find_call, find_only_call, place_of
 from memguard.records.facts import Fact, GradientsWithGraph, OptimizerStateAhead, Place, StaleGradients
-from memguard.torch_objects.module_parts import gradient_of, gradients_of, parameters_of
+from memguard.source.remaking import drops_gradients_below, zeroes_gradients
+from memguard.torch_objects.module_parts import gradient_of, gradients_of, parameters_of, stepped_by
 from memguard.torch_objects.storages import storages_of
 
 GRAPHS = 3
@@ -142,7 +144,7 @@ class GradientsProbe(Probe):
         self._stepped = True
         if self._one is not None and self._looks < LOOKS:
             known, version = self._one
-            gradients = gradients_of(parameter for group in optimizer.param_groups for parameter in group["params"])
+            gradients = gradients_of(stepped_by([optimizer]))
             # A new one at its address begins anew; the backward of another model may add to it, but steps on it never.
             self._zeroed = any(id(gradient) == known and gradient._version > version for gradient in gradients)
         if self._graphs_told >= LOOKS or self._with_graph >= GRAPHS or self._plain >= PLAIN:
@@ -158,15 +160,13 @@ class GradientsProbe(Probe):
         calls = (find_call(site, *_BACKWARDS, above=True, text="create_graph") for site in sites)
         place = next((call for call in calls if call is not None), None)
         if place is not None:
-            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            gradients = gradients_of(parameters)
+            gradients = gradients_of(stepped_by([optimizer]))
             self._tell_graphs(gradients, place, cleared=_is_cleared_below(place))
 
     def _beside(self, gradient: torch.Tensor) -> Iterator[torch.Tensor]:
         """The gradients that the optimizer of one of them steps on: a loss may have weights of its own, and most."""
         for optimizer in self.watch.optimizers:
-            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-            gradients = gradients_of(parameters)
+            gradients = gradients_of(stepped_by([optimizer]))
             if any(each is gradient for each in gradients):
                 yield from gradients
 
@@ -208,16 +208,7 @@ def _indent(text: str) -> int:
 
 def _some_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """Those of the first parameters of an optimizer."""
-    found: list[torch.Tensor] = []
-    looked = 0
-    for group in optimizer.param_groups:
-        for parameter in group["params"][: SAMPLE - looked]:
-            looked += 1
-            if (gradient := gradient_of(parameter)) is not None:
-                found.append(gradient)
-        if looked >= SAMPLE:
-            break
-    return found
+    return gradients_of(itertools.islice(stepped_by([optimizer]), SAMPLE))
 
 
 def _gradients(module: nn.Module) -> list[torch.Tensor]:
@@ -233,7 +224,7 @@ def _state_ahead(optimizer: torch.optim.Optimizer) -> tuple[int, int]:
     if not kind.__module__.startswith("torch.optim"):
         return 0, 0
     state = temporary = 0
-    are_to_come = not any(gradient_of(each) is not None for group in optimizer.param_groups for each in group["params"])
+    are_to_come = not gradients_of(stepped_by([optimizer]))
     for group in optimizer.param_groups:
         trained = (each.requires_grad if are_to_come else gradient_of(each) is not None for each in group["params"])
         nbytes = _bytes_of(itertools.compress(group["params"], trained))
@@ -257,3 +248,105 @@ def _bytes_of(tensors: Iterable[torch.Tensor]) -> int:
 
 def _on_cuda(parameters: list[torch.Tensor]) -> bool:
     return bool(parameters) and parameters[0].is_cuda
+
+
+LOOKS_BY_HAND = 3
+"""Batches in a row before each of which the weights were changed, and in which a gradient was there."""
+MIN_BYTES = 64 * 1024
+
+
+class _Seen(NamedTuple):
+    """One parameter at the end of a batch's first forward."""
+
+    batch: int
+    steps: int
+    weight: int
+    """Its version."""
+    gradient: int
+    """Its gradient's id."""
+    written: int
+    """Its gradient's version."""
+
+
+@final
+class ByHandProbe(Probe):
+    """Looks at one parameter at the end of a batch's first forward; it ends with the first optimizer.
+
+    Weights that changed in place since the last batch tell that its gradients have served. Where a batch comes without,
+    they are being accumulated: then all of it is meant so.
+    """
+
+    name: ClassVar[str] = "by hand"
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._places: dict[int, ParameterAt | None] = {}
+        self._seen: dict[int, list[_Seen]] = {}
+        """By the model's id."""
+
+    def on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Its gradients are another probe's matter."""
+        self._end()
+
+    def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """Compares the gradient with the last batch's."""
+        if not module.training or not torch.is_grad_enabled() or output is None:
+            return
+        key = id(module)
+        if key not in self._places:
+            self._places[key] = next(trainable(module), None)
+        place, seen = self._places[key], self._seen.setdefault(key, [])
+        parameter = place() if place is not None else None
+        gradient = gradient_of(parameter) if parameter is not None else None
+        if parameter is None or gradient is None or gradient._is_view():  # a bucket's, which is there for good
+            seen.clear()
+            return
+        watch = self.watch
+        now = _Seen(watch.batch, watch.optimizer_steps, parameter._version, id(gradient), gradient._version)
+        last = seen[-1] if seen else None
+        if last is not None and last.batch == now.batch:
+            return
+        if last is not None and (last.steps == now.steps or last.weight == now.weight):
+            self._end()
+            return
+        seen.append(now)
+        if len(seen) > LOOKS_BY_HAND:
+            self._end()
+            self._tell(module, zeroed=_is_zeroed(seen))
+
+    def _end(self) -> None:
+        self.unsubscribe("on_forward_end", "on_optimizer")
+
+    def _tell(self, module: nn.Module, *, zeroed: bool) -> None:
+        held = sum(storages_of(gradients_of(parameters_of(module))).values())
+        place = _cause(zeroed=zeroed)
+        if held < MIN_BYTES or place is None:
+            return
+        self.report(
+            StaleGradients(
+                batch=self.watch.batch,
+                stage=self.watch.stage,
+                place=place,
+                bytes=held,
+                zeroed=zeroed,
+                by_hand=True,
+                peak_bytes=self.watch.read().allocated_peak_bytes,
+            )
+        )
+
+
+def _is_zeroed(seen: list[_Seen]) -> bool:
+    """Whether it is one gradient, to which each backward adds: else each batch made one anew."""
+    return all(last.gradient == now.gradient and last.written < now.written for last, now in pairwise(seen))
+
+
+def _cause(*, zeroed: bool) -> Place | None:
+    """In the file of the function that calls the model: what another one zeroes may be something else's."""
+    site = call_site()
+    if site.file is None or site.line is None:
+        return None
+    if zeroed:
+        return zeroes_gradients(site.file)
+    function = (site.function or "").rpartition(".")[2]
+    place = drops_gradients_below(site.file, site.line)
+    return place if place is not None and (place.function or "<module>") == function else None

@@ -1,21 +1,24 @@
-"""Large tensors in local variables of the user's functions, and whether they are read again."""
+"""Large tensors in local variables of the user's functions: whether they are read again, and who else holds them."""
 
 from __future__ import annotations
 
+import gc
 import sys
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, final
 
-from memguard.heap.containers import tensors_in
+import torch
+
+from memguard.heap.containers import elements_of, tensors_in
 from memguard.heap.frames import is_module_level, is_script, read_locals, user_frames
-from memguard.heap.referrers import is_held_elsewhere
 from memguard.heap.tensors import is_tensor
 from memguard.records.facts import Place
 from memguard.source.model import Sources
 from memguard.source.reads import read_local
-from memguard.torch_objects.storages import StorageRef, storage_key, storage_of, storages_of
+from memguard.torch_objects.storages import StorageRef, storage_key, storage_of, storages_of, users_of
 
 _NESTS = (list, tuple, dict)
 
@@ -173,3 +176,33 @@ def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line:
     return LargeLocal(
         name, size, place, said.read_again, said.last_turns, said.shared, said.backward_follows, said.left
     )
+
+
+MAX_PARTS = 256
+
+
+def is_held_elsewhere(value: object, variables: Mapping[str, object], others: Sequence[object] = ()) -> bool:
+    """Whether anything else refers to a value, or to what is in it; asks all objects, some 10 to 30 ms.
+
+    Of views of other tensors, and of tensors of other classes, that is not known: they count as held.
+
+    Args:
+        value: A tensor, or a list, tuple or dict.
+        variables: The dict by which the function's variables were read, which has it too.
+        others: What may refer to it besides.
+    """
+    parts: list[object] = [value]
+    for part in parts:
+        if len(parts) > MAX_PARTS:
+            return True  # too many to be sure
+        if type(part) is torch.Tensor:
+            if part._base is not None or (users_of(part) or 1) > 1:
+                return True
+        elif is_tensor(part):
+            return True
+        else:
+            parts += islice(elements_of(part), MAX_PARTS + 1)
+    asked = tuple(parts)  # from Python 3.13 on, the arguments of the call below are found as well
+    own = {id(part) for part in (*parts, parts, asked, variables, *others)}
+    referrers = gc.get_referrers(*asked)
+    return any(id(one) not in own and type(one) is not types.FrameType for one in referrers)

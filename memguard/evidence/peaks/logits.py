@@ -14,8 +14,17 @@ from torch import nn
 from memguard.evidence.grad_transforms import in_backward
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.peaks.history_window import AllocationRecording
-from memguard.evidence.peaks.logit_casts import LEAST, MOST, saved_by_slices, upcast_in
-from memguard.evidence.peaks.loss_logits import InnerLogits, cast_before, cast_in, inner_logits, is_cast
+from memguard.evidence.peaks.loss_logits import (
+    LEAST,
+    MOST,
+    InnerLogits,
+    cast_before,
+    cast_in,
+    inner_logits,
+    is_cast,
+    saved_by_slices,
+    upcast_in,
+)
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import is_user_file
 from memguard.heap.sites import call_site, find_call

@@ -158,7 +158,7 @@ def test_objects_are_not_searched_for_optimizers_where_the_known_ones_hold_all_w
         searched.extend(kinds)
         return []
 
-    monkeypatch.setattr("memguard.evidence.graphs.unused_gradients.instances_of", note)
+    monkeypatch.setattr("memguard.heap.parameters.instances_of", note)
     train_adapter(frozen=True)
     assert not searched
     train_adapter()

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from memguard.evidence.graphs.manual_steps import ManualStepsProbe
-from memguard.evidence.peaks.manual_updates import ByHandProbe
+from memguard.evidence.peaks.gradients import ByHandProbe
 from memguard.records.facts import StaleGradients
 from tests.evidence.loop import Loop
 from tests.evidence.scripts import user_module

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.evidence.peaks.late_locals import LateLocalsProbe
+from memguard.evidence.peaks.locals import LateLocalsProbe
 from memguard.records.facts import LargeLocals
 from memguard.records.stats import BatchRecord, Stage
 from tests.evidence.loop import Loop

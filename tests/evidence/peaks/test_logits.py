@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from memguard.evidence.peaks.logit_casts import saved_by_slices, upcast_in
 from memguard.evidence.peaks.logits import LogitsProbe, fused_losses
+from memguard.evidence.peaks.loss_logits import saved_by_slices, upcast_in
 from memguard.integrations.script import run_script
 from memguard.records.facts import LargeLogits
 from memguard.records.stats import BatchRecord, MemoryStats, Stage
