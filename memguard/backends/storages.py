@@ -20,16 +20,7 @@ from memguard.allocator import CachingAllocator
 from memguard.backends.step_trace import StepTrace
 from memguard.heap.tensors import is_tensor
 from memguard.postmortem.scene import Event
-from memguard.torch_objects.storages import dispatches_itself, storage_of, untyped_storage
-
-_SPARSE_PARTS: dict[torch.layout, tuple[str, ...]] = {
-    torch.sparse_coo: ("_indices", "_values"),
-    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
-    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
-}
-
+from memguard.torch_objects.storages import dispatches_itself, sparse_parts, storage_of, untyped_storage
 
 _BASE: Any = torch._C.TensorBase
 
@@ -87,7 +78,8 @@ class Storages:
             try:
                 storage = untyped_storage(value)
             except (NotImplementedError, RuntimeError):
-                self._see_parts(value)
+                for part in reversed(sparse_parts(value)):  # indices are made before values
+                    self.see(part)
                 return
             known = self._live.get(id(storage))
             nbytes = storage.nbytes()
@@ -155,11 +147,6 @@ class Storages:
     def clear(self) -> None:
         """Follows nothing any more; the blocks stay as they are."""
         self._live.clear()
-
-    def _see_parts(self, tensor: torch.Tensor) -> None:
-        """The tensors that a sparse one is made of."""
-        for name in _SPARSE_PARTS.get(tensor.layout, ()):
-            self.see(getattr(tensor, name)())
 
     def _add(self, storage: torch.UntypedStorage, nbytes: int, shape: tuple[int, ...]) -> None:
         if storage.is_shared():

@@ -41,6 +41,7 @@ from memguard.evidence.peaks.history import HistoryProbe
 from memguard.evidence.peaks.locals import LateLocalsProbe, LocalsProbe
 from memguard.evidence.peaks.logits import LogitsProbe
 from memguard.evidence.peaks.periodic_reallocation import RemadeProbe
+from memguard.evidence.peaks.piling_gradients import PilingGradientsProbe
 from memguard.evidence.peaks.precision import AutocastProbe
 from memguard.evidence.peaks.rebinds_in_history import RebindsProbe
 from memguard.evidence.recurring_peaks import RecurringPeaksProbe
@@ -70,6 +71,7 @@ PROBES: tuple[type[Probe], ...] = (
     OutputsProbe,
     GatheredWeightsProbe,
     GradientsProbe,
+    PilingGradientsProbe,
     ByHandProbe,
     ContextsProbe,
     ExceptionsProbe,

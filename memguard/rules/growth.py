@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import ClassVar, final
 
-from memguard.records.claims import Claim
+from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import (
     AutocastOpen,
     Fact,
@@ -15,6 +15,7 @@ from memguard.records.facts import (
     KeptOutputs,
     MicroBatchGraphs,
     ModelCopies,
+    PilingGradients,
     RetainedGraphs,
     SurvivingAllocations,
     UnexplainedGrowth,
@@ -22,7 +23,7 @@ from memguard.records.facts import (
 )
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, Series, Stage, limit_of
-from memguard.rules.finding_text import at, from_fact, from_post_mortem, from_record, holder
+from memguard.rules.finding_text import at, from_fact, from_post_mortem, from_record, holder, so_far
 from memguard.rules.growth_test import GrowthTest, Outlook
 from memguard.rules.interface import DEVICE, Rule
 from memguard.rules.kept_caches import KeptCaches, of_cache, remedy_of
@@ -43,7 +44,8 @@ class SteadyGrowth(Rule):
     What: what is left allocated after each batch (after each optimizer step, where batches accumulate) has risen
     without falling over at least six windows in a row, and at this rate the peak reaches the device's limit before the
     run ends (or the epoch, if the growth ends with it). The rule also reports a cache on the device that gets new keys
-    with every batch: ``lru_cache`` of tensors, a dict filled ``if key not in`` it.
+    with every batch: ``lru_cache`` of tensors, a dict filled ``if key not in`` it. And it reports a sparse gradient
+    (``nn.Embedding(sparse=True)``) that is never zeroed: each backward appends rows to it.
 
     Why it matters: something keeps tensors of every batch. The run will fail with an out-of-memory error after hours of
     work, at a batch that has nothing to do with the cause.
@@ -86,7 +88,10 @@ class SteadyGrowth(Rule):
         yield from self._caches.learn(self, fact, run)
         if isinstance(fact, UnexplainedGrowth):
             yield self._unexplained(fact, run)
-        if isinstance(fact, RetainedGraphs) and fact.bytes is not None:
+        if isinstance(fact, PilingGradients):
+            self._named = max(self._named, fact.bytes_per_batch)
+            yield self._piling(fact, run)
+        elif isinstance(fact, RetainedGraphs) and fact.bytes is not None:
             self._named = max(self._named, fact.bytes / fact.graphs)
         elif isinstance(fact, KeptOutputs) and not fact.cached:
             self._named = max(self._named, fact.bytes_per_batch)
@@ -159,6 +164,21 @@ class SteadyGrowth(Rule):
         if 2 * gradients >= EXPLAINED * lined > 0:
             return True
         return self._piled_graphs and lined < EXPLAINED * rate * lead.batches
+
+    def _piling(self, fact: PilingGradients, run: Run) -> Claim:
+        return from_fact(
+            self,
+            fact,
+            run,
+            Severity.WARNING,
+            f"{holder(fact.place, 'a sparse gradient')} is larger at each optimizer step, and "
+            f"{format_bytes(fact.bytes)}{so_far(run)}: it is never zeroed, and each backward appends its rows.",
+            "call zero_grad() of that optimizer in every step.",
+            nbytes=fact.bytes,
+            bytes_per_batch=fact.bytes_per_batch,
+            evidence=Evidence.GROWTH,
+            since=fact.first_batch,
+        )
 
     def _unexplained(self, fact: UnexplainedGrowth, run: Run) -> Claim:
         """The curve, whether or not anybody is known; a remark, for a run may fill a memory on purpose."""

@@ -18,6 +18,7 @@ from memguard.records.facts import (
     KeptOutputs,
     KeptResults,
     ModelCopies,
+    PilingGradients,
     RetainedGraphs,
     ViewsPinStorage,
 )
@@ -26,7 +27,7 @@ from memguard.thresholds import EXPLAINED
 
 KINDS: Final = (
     *(RetainedGraphs, KeptOutputs, KeptResults, ViewsPinStorage, KeptOnHost),
-    *(ExceptionHolds, ModelCopies),
+    *(ExceptionHolds, ModelCopies, PilingGradients),
 )
 """Facts of memory of which more may come."""
 NOW_AND_THEN: Final = (KeptResults, ExceptionHolds, ModelCopies)
@@ -218,7 +219,7 @@ def _bytes_of(fact: Fact) -> int:
 
 
 def _first_batch(fact: Fact) -> int:
-    if isinstance(fact, (RetainedGraphs, KeptOutputs)):
+    if isinstance(fact, (RetainedGraphs, KeptOutputs, PilingGradients)):
         return fact.first_batch
     if isinstance(fact, ViewsPinStorage):
         return max(fact.since, fact.batch - fact.views + 1, 0)
@@ -239,7 +240,7 @@ def _may_end(fact: Fact) -> bool:
 
 def _rate(fact: Fact, span: int) -> float | None:
     """Bytes that come with each batch of the stage; None for what does not grow with each."""
-    if isinstance(fact, (KeptOutputs, KeptOnHost)):
+    if isinstance(fact, (KeptOutputs, KeptOnHost, PilingGradients)):
         return fact.bytes_per_batch
     if isinstance(fact, ViewsPinStorage):
         return fact.pinned_bytes / span if fact.grows else None
@@ -293,7 +294,7 @@ def _grown(fact: Fact, times: float, nbytes: int, batch: int) -> Fact:
         return replace(fact, batch=batch, results=fact.results + round(more * fact.results), bytes=fact.bytes + nbytes)
     if isinstance(fact, ModelCopies):
         return replace(fact, batch=batch, copies=fact.copies + round(more * fact.copies), bytes=fact.bytes + nbytes)
-    if isinstance(fact, ExceptionHolds):
+    if isinstance(fact, (ExceptionHolds, PilingGradients)):
         return replace(fact, batch=batch, bytes=fact.bytes + nbytes)
     if isinstance(fact, KeptOnHost):
         elements = fact.elements + round(times * fact.elements)

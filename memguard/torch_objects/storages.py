@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable, Iterable
 from types import MemberDescriptorType
@@ -25,6 +26,15 @@ untyped_storage = torch._C.TensorBase.untyped_storage
 """Reads a tensor's storage, whatever its class has under that name."""
 _WAITING: type = nn.parameter.UninitializedTensorMixin  # type: ignore[attr-defined]
 _PLAIN_DISPATCH = torch.Tensor.__torch_dispatch__
+_SPARSE_PARTS: dict[torch.layout, tuple[str, ...]] = {
+    torch.sparse_coo: ("_values", "_indices"),
+    torch.sparse_csr: ("values", "crow_indices", "col_indices"),
+    torch.sparse_csc: ("values", "ccol_indices", "row_indices"),
+    torch.sparse_bsr: ("values", "crow_indices", "col_indices"),
+    torch.sparse_bsc: ("values", "ccol_indices", "row_indices"),
+}
+_undispatched: Any = getattr(torch._C, "_DisableTorchDispatch", contextlib.nullcontext)  # checked in torch 2.13
+_below_autograd: Any = getattr(torch._C, "_AutoDispatchBelowAutograd", torch.no_grad)  # checked in torch 2.13
 
 
 def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
@@ -70,10 +80,31 @@ def _has_memory(storage: torch.UntypedStorage) -> bool:
         return False
 
 
-def storage_key(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """What tells one storage from another while it lives, and its size in bytes; None where a tensor has none."""
+def sparse_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors that a sparse one is made of, its values first; no mode of the user's hears of it. Else none."""
+    names = _SPARSE_PARTS.get(tensor.layout, ())
+    if not names or dispatches_itself(type(tensor)):
+        return []
+    with _undispatched(), _below_autograd():
+        return [getattr(tensor, name)() for name in names]
+
+
+def main_storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """A tensor's storage as `storage_of` has it; of a sparse one that of its values."""
     storage = storage_of(tensor)
-    return None if storage is None else (storage._cdata, storage.nbytes())
+    return storage if storage is not None else next(map(storage_of, sparse_parts(tensor)), None)
+
+
+def storage_key(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """What tells one storage from another while it lives, and its size in bytes; None where a tensor has none.
+
+    A sparse tensor goes by the storage of its values, and is as large as they and the indices together.
+    """
+    storage = storage_of(tensor)
+    if storage is not None:
+        return storage._cdata, storage.nbytes()
+    parts = [part for one in sparse_parts(tensor) if (part := storage_of(one)) is not None]
+    return (parts[0]._cdata, sum(part.nbytes() for part in parts)) if parts else None
 
 
 def storages_of(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
@@ -112,7 +143,8 @@ def users_of(tensor: torch.Tensor) -> int | None:
 def _count(tensor: torch.Tensor) -> int | None:
     """References to a storage; how many a single tensor has depends on torch's version (checked in 2.4 and 2.13)."""
     count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
-    return count(untyped_storage(tensor)._cdata) if count is not None else None
+    storage = main_storage(tensor)
+    return count(storage._cdata) if count is not None and storage is not None else None
 
 
 @final

@@ -11,6 +11,7 @@ from memguard.records.facts import (
     GrowingParameters,
     KeptOutputs,
     ModelCopies,
+    PilingGradients,
     SurvivingAllocations,
     ViewsPinStorage,
 )
@@ -133,6 +134,13 @@ def test_growth_by_views_that_were_warned_of_is_no_second_matter() -> None:
     ):
         (told,) = growth_after(others, MADE)
         assert told.severity is Severity.CRITICAL
+
+
+def test_a_sparse_gradient_that_is_never_zeroed_is_told_once() -> None:
+    """It has the word on the growth; its figure is followed to the end."""
+    pile = PilingGradients(**AT, steps=8, first_batch=0, bytes=40 * 8 * MIB, bytes_per_batch=40.0 * MIB)
+    (told,) = growth_after(pile, MADE)
+    assert (told.severity, told.holder) == (Severity.WARNING, PLACE.holder) and "never zeroed" in told.message
 
 
 def test_views_are_much_of_the_share_that_the_process_may_take() -> None:

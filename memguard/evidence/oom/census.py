@@ -18,7 +18,7 @@ from memguard.evidence.oom.stack import Stack
 from memguard.heap.containers import tensors_in
 from memguard.heap.tensors import is_tensor_class
 from memguard.torch_objects.module_parts import named_buffers_of, named_parameters_of
-from memguard.torch_objects.storages import storage_key, untyped_storage
+from memguard.torch_objects.storages import main_storage, storage_key
 
 TOP = 10
 ROWS = 2
@@ -74,7 +74,7 @@ class Census:
             return None
         if key[0] not in self.size:
             try:
-                address = untyped_storage(tensor).data_ptr()
+                address = main_storage(tensor).data_ptr()  # type: ignore[union-attr]  # it has a key
             except RuntimeError:  # a storage without an address, as fake tensors have
                 return None
             self.size[key[0]] = self.block_of(address, key[1])

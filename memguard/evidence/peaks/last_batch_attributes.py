@@ -21,7 +21,7 @@ from memguard.records.facts import Fact, Place, PreviousOutputsAlive
 from memguard.records.stats import Stage
 from memguard.source.reads import is_left_unread, is_wanted
 from memguard.torch_objects.module_parts import gradients_of, parameters_of
-from memguard.torch_objects.storages import StorageRef, owned_storages, storage_key, storages_of, untyped_storage
+from memguard.torch_objects.storages import StorageRef, main_storage, owned_storages, storage_key, storages_of
 
 if TYPE_CHECKING:
     from memguard.allocator.timeline import AllocationTimeline
@@ -131,7 +131,7 @@ class LastBatch:
             else:
                 left = holder.kind == "attribute" and not is_wanted(found.functions, place)
             if left:
-                refs = [StorageRef(untyped_storage(link.value)) for link in links]
+                refs = [StorageRef(main_storage(link.value)) for link in links]
                 kept.append(_Kept(place, sum(storages.values()), refs))
         return kept
 

@@ -21,7 +21,7 @@ from memguard.heap.tensors import is_tensor
 from memguard.records.facts import Fact, Place, ReboundTensor
 from memguard.records.stats import BatchRecord, Stage
 from memguard.source.remaking import remade_attribute, remade_elsewhere, remade_variable
-from memguard.torch_objects.storages import StorageRef, storage_key, untyped_storage
+from memguard.torch_objects.storages import StorageRef, main_storage, storage_key
 
 USUAL, RISE = 15, 1.05
 """Batches whose median peak is the usual one, and how far above it one stands out."""
@@ -142,7 +142,7 @@ class RemadeProbe(Probe):
                 key = storage_key(tensor)
                 if key is not None and key[1] >= least and where not in found:
                     found[where] = key
-                    self._seen[where] = StorageRef(untyped_storage(tensor))
+                    self._seen[where] = StorageRef(main_storage(tensor))
                     whole[where] = tensor.numel() * tensor.element_size() >= key[1]
         # A batch that is a slice of all rays gets new memory whenever they do.
         owned = {found[where][0] for where, is_whole in whole.items() if is_whole}

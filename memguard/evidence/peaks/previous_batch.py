@@ -19,7 +19,7 @@ from memguard.heap.containers import tensors_in
 from memguard.records.facts import Place, PreviousOutputsAlive
 from memguard.records.stats import MemoryStats
 from memguard.torch_objects.hidden_hooks import without_number
-from memguard.torch_objects.storages import StorageRef, storage_key, untyped_storage
+from memguard.torch_objects.storages import StorageRef, main_storage, storage_key
 
 BESIDE = 2
 """Times that an output itself may be too small: probabilities or masks of its size may lie beside it."""
@@ -133,7 +133,7 @@ class TensorsBesideOutputs:
             if key is None or key[0] in outputs or tensor.device not in devices:
                 continue
             before = self._before.get(key[0])
-            seen[key[0]] = StorageRef(untyped_storage(tensor))
+            seen[key[0]] = StorageRef(main_storage(tensor))
             if before is None or before.expired():
                 held[key[0]] = key[1]
         self._before = seen

@@ -42,6 +42,7 @@ from memguard.records.facts.training import (
     LargeLogits,
     ModelCalled,
     OptimizerStateAhead,
+    PilingGradients,
     StaleGradients,
 )
 
@@ -71,6 +72,7 @@ __all__ = [
     "ModelCopies",
     "OptimizerStateAhead",
     "OtherDevice",
+    "PilingGradients",
     "PinnedCacheGrows",
     "Place",
     "PreviousOutputsAlive",

@@ -23,6 +23,18 @@ class StaleGradients(Fact):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PilingGradients(Fact):
+    """A sparse gradient gets more rows with every backward, and nothing takes it away; the place is its step's."""
+
+    steps: int
+    """Optimizer steps in a row at which it was seen to be larger than at the one before."""
+    first_batch: int
+    bytes: int
+    """Its indices and values."""
+    bytes_per_batch: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerStateAhead(Fact):
     """Before its first step, what an optimizer will allocate in it."""
 
