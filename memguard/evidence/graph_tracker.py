@@ -16,13 +16,16 @@ from typing import Any, final
 
 import torch
 
+from memguard.autograd.graph import GraphToken
 from memguard.heap.sites import call_site
 from memguard.records.facts import Place
 from memguard.records.stats import Stage
 from memguard.torch_objects.hidden_hooks import without_number
 
-KEY = "memguard.sentinel"
-"""Key of the sentinel in a node's metadata."""
+KEY, OF_DERIVATIVE = "memguard.sentinel", "memguard.derivative"
+"""Keys of the sentinels of forwards and of derivatives in a node's metadata."""
+MOST_DERIVATIVES = 8
+"""Of one forward that are followed."""
 MAX_LIVE = 4096
 """Forwards in the ledger at once; a run that keeps more has been told long ago."""
 NEVER = sys.maxsize
@@ -47,6 +50,50 @@ class ForwardToken:
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         return (type(None), ())
+
+
+@final
+class Derivative:
+    """The graph that one backward with ``create_graph`` built; and the prehook of its nodes that were marked.
+
+    Marked is what made the gradients that ran into the marked nodes of a forward: each later backward through the
+    derivative runs through one of these.
+
+    Args:
+        place: Where it was taken.
+        task: The backward, as torch numbers them.
+    """
+
+    def __init__(self, place: Place, task: object) -> None:
+        self.place, self.task = place, task
+        self.used = False
+        """Whether a later backward ran through it."""
+        self._life: weakref.ref[GraphToken] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether a marked node lives."""
+        return self._life is not None and self._life() is not None
+
+    def __call__(self, grads: Any) -> None:
+        """A later backward runs through a marked node."""
+        self.used = True
+
+    def mark(self, gradients: Any) -> None:
+        """Marks the nodes that made some gradients."""
+        for gradient in (gradients,) if isinstance(gradients, torch.Tensor) else gradients or ():
+            node: Any = gradient.grad_fn if gradient is not None else None
+            if node is None or OF_DERIVATIVE in node.metadata:
+                continue
+            token = self._life() if self._life is not None else None
+            if token is None:
+                token = GraphToken()
+                self._life = weakref.ref(token)
+            node.metadata[OF_DERIVATIVE] = token
+            without_number(node.register_prehook, self)
+
+    def __deepcopy__(self, memo: object) -> Derivative:
+        return self
 
 
 @final
@@ -81,6 +128,8 @@ class ForwardGraph:
     """Where the last backward through it was called, if that one built a graph of its own (``create_graph``)."""
     creators: tuple[Place, ...] = ()
     """All places where such a one was called."""
+    derivatives: tuple[Derivative, ...] = ()
+    """The graphs of the first few of these."""
     fed = False
     """Whether the model's input had a graph already, as far as somebody looked."""
     node: str | None = None
@@ -115,7 +164,7 @@ class ForwardGraph:
         self.used = True
         self.used_late = self.answered
         if _keep_graph is not None and _keep_graph():
-            self._keep()
+            self._keep(grads)
         elif self.kept is not None:
             self.kept = None
 
@@ -124,11 +173,11 @@ class ForwardGraph:
         self.used = True  # the same lines as above: a call less in each backward
         self.used_late = self.answered
         if _keep_graph is not None and _keep_graph():
-            self._keep()
+            self._keep(grads)
         elif self.kept is not None:
             self.kept = None
 
-    def _keep(self) -> None:
+    def _keep(self, grads: Any) -> None:
         try:
             # With create_graph the engine runs with gradients on: then the graph is kept to be used again.
             created = torch.is_grad_enabled()
@@ -137,8 +186,17 @@ class ForwardGraph:
                 self.created = call_site()
                 if self.created not in self.creators:
                     self.creators += (self.created,)
+                self._follow(self.created, grads)
         except Exception:
             self.kept = None
+
+    def _follow(self, place: Place, grads: Any) -> None:
+        task = _task()
+        if not self.derivatives or self.derivatives[-1].task != task:
+            if len(self.derivatives) >= MOST_DERIVATIVES:
+                return
+            self.derivatives += (Derivative(place, task),)
+        self.derivatives[-1].mark(grads)
 
     def __deepcopy__(self, memo: object) -> ForwardGraph:
         return self

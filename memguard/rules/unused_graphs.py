@@ -38,7 +38,8 @@ class EvalGraph(Rule):
 
     How to fix: put the loop under ``with torch.inference_mode():`` (or ``torch.no_grad()``), or decorate the function
     with ``@torch.no_grad()``. Where a derivative is taken (forces, residuals) the model's graph is needed in evaluation
-    too, but not the derivative's own: ``create_graph=self.training``.
+    too, but not the derivative's own: ``create_graph=self.training``. In training a derivative of which the values
+    alone are used (first-order inner steps, a penalty that is only logged) needs no ``create_graph`` either.
     """
 
     code: ClassVar[str] = "MG201"
@@ -69,7 +70,8 @@ class EvalGraph(Rule):
                 since=fact.first_batch,
             )
             return
-        size = f", {format_bytes(fact.bytes)} each" if fact.bytes else ""
+        most = "up to " if fact.derivative and fact.training else ""
+        size = f", {most}{format_bytes(fact.bytes)} each" if fact.bytes else ""
         if fact.bytes and fact.alive > 1:
             size += f" and {fact.alive} alive at the same time"
         if fact.derivative:
@@ -125,15 +127,20 @@ class EvalGraph(Rule):
     def _derivative(self, fact: UnusedGraphs, run: Run, size: str) -> Claim:
         where, limit = at(fact.place), limit_of(run)
         least = DERIVATIVE_SHARE * limit if limit else DERIVATIVE_BYTES
+        mode, advice = "eval mode", "build that graph in training alone: create_graph=self.training."
+        if fact.training:
+            mode, least = "training", min(least, max(MUCH_OF_PEAK * (fact.peak_bytes or limit or 0), LEAST))
+            advice = "leave create_graph=True out, for its values alone are used; where a later backward goes through "
+            advice += "the same forward, retain_graph=True keeps that one's graph."
         return from_fact(
             self,
             fact,
             run,
             Severity.WARNING if (fact.bytes or 0) >= least else Severity.INFO,
-            f"a derivative of {fact.module} is taken in eval mode with a graph of its own"
-            f"{f', at {where}' if where else ''}: {plural(fact.count, 'graph')} of it died without a backward"
-            f"{size}. Without create_graph the derivative frees the activations as it goes.",
-            "build that graph in training alone: create_graph=self.training.",
+            f"a derivative of {fact.module} is taken in {mode} with a graph of its own"
+            f"{f', at {where}' if where else ''}: at least {plural(fact.count, 'graph')} of it died without a "
+            f"backward{size}. Without create_graph the derivative frees the activations as it goes.",
+            advice,
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,
             name=fact.place.holder or fact.module,

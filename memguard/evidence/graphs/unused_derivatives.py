@@ -13,18 +13,24 @@ from typing import ClassVar, final
 from torch import nn
 
 from memguard.evidence.forward_outputs import graph_bytes
-from memguard.evidence.graph_tracker import ForwardGraph
+from memguard.evidence.graph_tracker import Derivative, ForwardGraph
 from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.minimum_sizes import least_of_remark
 from memguard.records.facts import NOWHERE, Fact, Place, UnusedGraphs
 from memguard.source.stores import assigned_at
 
 MIN_UNUSED = 3
 """Answers whose graphs died without a backward."""
+MIN_IN_TRAINING, MOST_OPEN = 8, 256
+"""The same of derivatives of one line in training, with none that was used; and those alive that are followed."""
+MOST_SIZED = 8
+"""Graphs of a model that are sized in training: the last of some inner steps has all of them."""
 LEAST_BYTES = 1024**2
 """What one of them held; a graph whose tensors the derivative freed holds little."""
 MOST_MODELS = 64
 """Models whose code is read."""
 _WITH_GRAPH = re.compile(r"\bcreate_graph\s*=\s*True\b")
+_BACKWARD = re.compile(r"\b(manual_)?backward\s*\(")
 
 
 @final
@@ -44,16 +50,12 @@ class _Model:
 
 @final
 @dataclass(slots=True)
-class _Outside:
-    """What is known of a model of whose answers derivatives are taken outside of it."""
+class _Line:
+    """What is known of a line that takes derivatives of answers, outside of the model, in one mode of it."""
 
-    proven: bool = False
-    """Whether in training a backward after the derivative was seen to come by: then it would be in evaluation too."""
-    forwards: int = 0
     unused: int = 0
     first_batch: int | None = None
     """The first one of these."""
-    bytes: int | None = None
 
 
 @final
@@ -64,8 +66,9 @@ class DerivativesProbe(Probe):
     backward through an answer silences the model for good. So does a second derivative in the same forward: it needs
     the graph of the first.
 
-    A derivative of an answer that is taken outside of the model is judged alike, where backwards in training show that
-    one through the derivative's graph is seen.
+    Outside of a model a line is judged whose derivatives all die without a backward: residuals in an evaluation; in
+    training first-order inner steps, a penalty that is only logged. One that is used silences its line for good, in
+    that mode of the model.
     """
 
     name: ClassVar[str] = "derivatives"
@@ -74,19 +77,23 @@ class DerivativesProbe(Probe):
         super().__init__(watch, report)
         self._models: dict[int, _Model | None] = {}
         """None for a model that is no such one, or has nothing more to tell."""
-        self._outside: dict[int, _Outside | None] = {}
-        """Likewise, of those whose derivatives are taken outside of them."""
+        self._open: list[tuple[ForwardGraph, Derivative]] = []
+        """Derivatives taken outside that may still be used."""
+        self._lines: dict[tuple[Place, bool], _Line | None] = {}
+        """By line, and whether the model trains; None where one was used, or it was told."""
+        self._sizes: dict[tuple[int, bool], list[int]] = {}
+        """Of a model's graphs, likewise, where they are asked for: those of its next forwards."""
 
     def on_forward_end(self, module: nn.Module, args: tuple[object, ...], output: object) -> None:
         """Sizes what the second answer of such a model holds."""
-        mark = self.watch.ledger.current
-        if mark is None or mark.training or mark.outer is not None:
+        mark, number = self.watch.ledger.current, id(module)
+        if mark is None or mark.outer is not None:
             return
-        number = id(module)
-        if (outside := self._outside.get(number)) is not None:
-            outside.forwards += 1
-            if outside.unused and outside.bytes is None:
-                outside.bytes = graph_bytes(module, output) or 0
+        sizes = self._sizes.get((number, mark.training))
+        if sizes is not None and len(sizes) < (MOST_SIZED if mark.training else 1):
+            sizes.append(graph_bytes(module, output) or 0)
+        if mark.training:
+            return
         model = self._models.get(number)
         if model is None and number in self._models:
             return
@@ -107,11 +114,11 @@ class DerivativesProbe(Probe):
 
     def on_batch_end(self) -> None:
         """Looks at the answers that died, and concludes."""
-        if self.watch.ledger.is_ordinary:
-            return  # what died was of training, and no derivative with a graph was taken of it
-        for mark in self.watch.ledger.died:
-            if mark.created is not None and mark.used_late and mark.stemmed and mark.outer is None:
-                self._taken_outside(mark, mark.created)
+        ordinary = self.watch.ledger.is_ordinary  # then what died had no derivative with a graph
+        if self._open or not ordinary:
+            self._look_outside()
+        if ordinary:
+            return
         if not self._models or not any(self._models.values()):
             return
         for mark in self.watch.ledger.died:
@@ -139,37 +146,52 @@ class DerivativesProbe(Probe):
                     )
                 )
 
-    def _taken_outside(self, mark: ForwardGraph, place: Place) -> None:
-        """A derivative with a graph was taken of an answer, whose own graph died with it."""
-        model = self._outside.setdefault(mark.module, _Outside())
-        if model is None:
-            return
-        if mark.uses > 1:
-            model.proven = True
-            if not mark.training:
-                self._outside[mark.module] = None
-            return
-        if not mark.training:
-            model.unused += 1
-            model.first_batch = mark.batch if model.first_batch is None else model.first_batch
-        if mark.training or not model.proven or model.unused < MIN_UNUSED or model.bytes is None:
-            return
-        self._outside[mark.module] = None
-        module = next((root for root in self.watch.models if id(root) == mark.module), None)
-        if module is None or model.bytes < LEAST_BYTES or self.watch.differentiates(module):
+    def _look_outside(self) -> None:
+        """Counts what became of the derivatives that were taken of answers."""
+        for mark in self.watch.ledger.died:
+            if mark.derivatives and mark.used_late and mark.outer is None:
+                self._open += [(mark, derivative) for derivative in mark.derivatives]
+        waiting, self._open = self._open[-MOST_OPEN:], []
+        for mark, derivative in waiting:
+            key = derivative.place, mark.training
+            line = self._lines.setdefault(key, _Line())
+            if line is None:
+                continue
+            if derivative.used:
+                self._lines[key] = None
+            elif derivative.alive:
+                self._open.append((mark, derivative))
+            else:
+                line.unused += 1
+                line.first_batch = mark.batch if line.first_batch is None else line.first_batch
+                sizes = self._sizes.setdefault((mark.module, mark.training), [])
+                enough = (MIN_IN_TRAINING, MOST_SIZED) if mark.training else (MIN_UNUSED, 1)
+                if line.unused >= enough[0] and len(sizes) >= enough[1]:
+                    self._lines[key] = None
+                    self._tell(mark, derivative.place, line, max(sizes))
+
+    def _tell(self, mark: ForwardGraph, place: Place, line: _Line, nbytes: int) -> None:
+        watch, record = self.watch, self.watch.record
+        module = next((root for root in watch.models if id(root) == mark.module), None)
+        least = max(LEAST_BYTES, (least_of_remark(record) or 0) if mark.training else 0)
+        # Of a backward with create_graph the gradients carry the graph: that is told as such (MG104).
+        is_backward = _BACKWARD.search(linecache.getline(place.file or "", place.line or 0))
+        if module is None or nbytes < least or is_backward or (not mark.training and watch.differentiates(module)):
             return
         name, source = _assigned(place)
         self.report(
             UnusedGraphs(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
+                batch=watch.batch,
+                stage=watch.stage,
                 place=replace(place, holder=name, source=source),
                 module=type(module).__name__,
-                count=model.unused,
-                forwards=model.forwards,
-                first_batch=model.first_batch,
-                bytes=model.bytes,
+                count=line.unused,
+                forwards=line.unused,
+                first_batch=line.first_batch,
+                bytes=nbytes,
                 derivative=True,
+                training=mark.training,
+                peak_bytes=record.allocated_peak_bytes if record is not None else None,
             )
         )
 

@@ -140,14 +140,62 @@ def read(forces: torch.Tensor) -> None:
 
 @sees_saved_tensors
 def test_a_derivative_outside_of_the_model_is_told_where_it_is_taken() -> None:
-    """Its graph died unused, and in training a backward through such a graph was seen."""
+    """Its graph died unused, whatever backwards use of it in training."""
+    for trained in (True, False):
+        (fact,) = told_outside(read, trained=trained)
+        assert (fact.place.line, fact.training) == (line_of("outside"), False)
     (fact,) = told_outside(read)
     assert fact.derivative and (fact.place.line, fact.place.holder) == (line_of("outside"), "forces")
     assert fact.module == "Sequential" and fact.stage is Stage.VALIDATION and fact.bytes is not None
 
 
 def test_a_derivative_outside_that_has_no_graph_or_is_used_is_none() -> None:
-    """Nor one in a program that never trained with such: there a backward may pass by unseen."""
+    """Whether training uses such or not."""
     assert told_outside(read, graph=False) == []
     assert told_outside(lambda forces: forces.square().sum().backward()) == []  # type: ignore[no-untyped-call]
-    assert told_outside(read, trained=False) == []
+    assert told_outside(lambda forces: forces.square().sum().backward(), trained=False) == []  # type: ignore[no-untyped-call]
+
+
+def told_in_training(step: Callable[[nn.Module, int], object], batches: int = 12) -> list[UnusedGraphs]:
+    """What is told of a training whose step takes derivatives."""
+    model = energies()
+    with Loop(model, kinds=KINDS) as loop:
+        for index in loop.batches(batches):
+            step(model, index)
+    return loop.of(UnusedGraphs)
+
+
+def logged_penalty(model: nn.Module, index: int, *, used: bool = False) -> None:
+    x = torch.randn(1024, 32, requires_grad=True)
+    slope = torch.autograd.grad(model(x).sum(), x, create_graph=True)[0]  # logged
+    penalty = (slope.norm(dim=1) - 1).square().mean()
+    loss = model(x.detach()).square().mean()
+    (loss + penalty if used else loss).backward()
+
+
+def adapted(model: nn.Module, index: int, *, second_order: bool = False) -> None:
+    weights = {name: weight.detach().clone().requires_grad_() for name, weight in model.named_parameters()}
+    fast = weights
+    for _ in range(3):
+        inner = torch.func.functional_call(model, fast, (torch.randn(512, 32),)).square().mean()
+        slopes = torch.autograd.grad(inner, list(fast.values()), create_graph=True)  # inner step
+        fast = {name: weight - 0.1 * slope for (name, weight), slope in zip(fast.items(), slopes, strict=True)}
+    if not second_order:
+        fast = {name: weight.detach().requires_grad_() for name, weight in fast.items()}
+    torch.func.functional_call(model, fast, (torch.randn(512, 32),)).square().mean().backward()
+
+
+@sees_saved_tensors
+def test_derivatives_in_training_that_no_backward_reaches_are_told_where_they_are_taken() -> None:
+    """A penalty that is only logged, inner steps of which the values alone are used."""
+    (fact,) = told_in_training(logged_penalty)
+    assert (fact.place.line, fact.place.holder, fact.training) == (line_of("logged"), "slope", True)
+    (fact,) = told_in_training(adapted)
+    assert (fact.place.line, fact.place.holder) == (line_of("inner step"), "slopes")
+
+
+def test_derivatives_in_training_that_are_used_are_none() -> None:
+    """In each batch, or in one of four: a lazy penalty; second-order inner steps."""
+    assert told_in_training(lambda model, index: logged_penalty(model, index, used=True)) == []
+    assert told_in_training(lambda model, index: logged_penalty(model, index, used=index % 4 == 0)) == []
+    assert told_in_training(lambda model, index: adapted(model, index, second_order=True)) == []
