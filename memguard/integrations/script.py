@@ -77,7 +77,7 @@ class ScriptGuard:
         self._batch = self._in_batch = self._models = 0
         """Of the last backward: the batch, backwards in it, and models that were known and alive."""
         self._compiled = self._is_aside = False
-        self._backwards = BackwardCalls(self._backward, self._backward_failed)
+        self._backwards = BackwardCalls(self._backward, self._backward_failed, self._derivative)
         self._strange = BackwardCalls(self._strange_backward, self._backward_failed)
 
     def install(self, *, at_once: bool = True) -> None:
@@ -204,6 +204,14 @@ class ScriptGuard:
             self._backwards.remove()
         else:
             self._begin().loop.bare_backward(losses)
+
+    def _derivative(self, outputs: Sequence[torch.Tensor]) -> None:
+        """A derivative with a graph is taken in a program without modules: no batch, but a graph to follow."""
+        if self._guard is None or in_transform() or threading.get_ident() != self._thread or os.getpid() != self._pid:
+            return
+        if not self._is_guarded():
+            for output in outputs:
+                self._guard.session.backward_start(output)
 
     def _strange_backward(self, losses: Sequence[torch.Tensor]) -> None:
         """A backward after the first batches: with a known model's forward a batch of training would have begun."""

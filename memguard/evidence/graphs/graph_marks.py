@@ -109,6 +109,7 @@ class MarksProbe(Probe):
         """Marks the loss, where the integration shows it: it may be all that is kept."""
         watch = self.watch
         mark = ForwardGraph(module=0, batch=watch.batch, stage=watch.stage, training=True, steps=watch.optimizer_steps)
+        mark.answered = True
         watch.ledger.mark(iter((loss,)), mark)
         if not watch.models and loss.grad_fn is not None:  # no forward will mark its upstream end
             for node in _upstream_ends(loss.grad_fn):

@@ -10,14 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
+import torch
 from torch import nn
 
+from memguard.autograd.graph import held_bytes, leaves_of
 from memguard.evidence.forward_outputs import graph_bytes
 from memguard.evidence.graph_tracker import Derivative, ForwardGraph
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.minimum_sizes import least_of_remark
 from memguard.records.facts import NOWHERE, Fact, Place, UnusedGraphs
 from memguard.source.stores import assigned_at
+from memguard.torch_objects.storages import storages_of
 
 MIN_UNUSED = 3
 """Answers whose graphs died without a backward."""
@@ -112,6 +115,12 @@ class DerivativesProbe(Probe):
             else:
                 model.place = place
 
+    def on_backward_start(self, loss: torch.Tensor) -> None:
+        """Where there are no modules: sizes a few graphs from the loss on, where they are asked for."""
+        sizes = self._sizes.get((0, True))
+        if sizes is not None and len(sizes) < MOST_SIZED:
+            sizes.append(sum(held_bytes(loss, storages_of(leaves_of((loss.grad_fn,)))).values()))
+
     def on_batch_end(self) -> None:
         """Looks at the answers that died, and concludes."""
         ordinary = self.watch.ledger.is_ordinary  # then what died had no derivative with a graph
@@ -176,7 +185,9 @@ class DerivativesProbe(Probe):
         least = max(LEAST_BYTES, (least_of_remark(record) or 0) if mark.training else 0)
         # Of a backward with create_graph the gradients carry the graph: that is told as such (MG104).
         is_backward = _BACKWARD.search(linecache.getline(place.file or "", place.line or 0))
-        if module is None or nbytes < least or is_backward or (not mark.training and watch.differentiates(module)):
+        if nbytes < least or is_backward or (module is None and mark.module):
+            return
+        if module is not None and not mark.training and watch.differentiates(module):
             return
         name, source = _assigned(place)
         self.report(
@@ -184,7 +195,7 @@ class DerivativesProbe(Probe):
                 batch=watch.batch,
                 stage=watch.stage,
                 place=replace(place, holder=name, source=source),
-                module=type(module).__name__,
+                module=type(module).__name__ if module is not None else "the loss",
                 count=line.unused,
                 forwards=line.unused,
                 first_batch=line.first_batch,

@@ -9,8 +9,8 @@ import torch
 
 _listening: list[BackwardCalls] = []
 """Who hears of backwards: `BackwardCalls.install` adds, `BackwardCalls.remove` takes away."""
-_in_place: list[tuple[Any, Any]] = []
-"""torch's function and the one stand-in for it, while anybody listens; so guards may end in any order."""
+_in_place: dict[str, tuple[Any, Any]] = {}
+"""torch's functions and the one stand-in for each, while anybody listens; so guards may end in any order."""
 
 
 @final
@@ -20,48 +20,54 @@ class BackwardCalls:
     Args:
         listener: Told the root tensors before each backward; what it raises ends the telling.
         failed: Told of that exception; must not keep it.
+        derivatives: Told likewise before each ``torch.autograd.grad`` that builds a graph of its own.
     """
 
-    def __init__(self, listener: Callable[[Sequence[torch.Tensor]], None], failed: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        listener: Callable[[Sequence[torch.Tensor]], None],
+        failed: Callable[[Exception], None],
+        derivatives: Callable[[Sequence[torch.Tensor]], None] | None = None,
+    ) -> None:
         self._listener: Callable[[Sequence[torch.Tensor]], None] | None = listener
-        self._failed = failed
+        self._failed, self._derivatives = failed, derivatives
 
     def install(self) -> None:
         """Listens; the first to do so puts the stand-in in place."""
         if self not in _listening:
             _listening.append(self)
         if not _in_place:
-            original = torch.autograd.backward
-            ours = _stand_in(original)
-            _in_place.append((original, ours))
-            torch.autograd.backward = ours
+            for name, make in (("backward", _stand_in), ("grad", _stand_in_of_grad)):
+                original = getattr(torch.autograd, name)
+                _in_place[name] = original, make(original)
+                setattr(torch.autograd, name, _in_place[name][1])
 
     def remove(self) -> None:
         """Listens no more; the last one puts the original back, unless somebody else replaced it since."""
-        self._listener = None
+        self._listener = self._derivatives = None
         if self in _listening:
             _listening.remove(self)
         while _in_place and not _listening:
-            original, ours = _in_place[-1]
-            if torch.autograd.backward is ours:
-                torch.autograd.backward = original
-            _in_place.clear()
+            name, (original, ours) = _in_place.popitem()
+            if getattr(torch.autograd, name) is ours:
+                setattr(torch.autograd, name, original)
 
-    def tell(self, tensors: Any) -> None:
+    def tell(self, tensors: Any, *, derivative: bool = False) -> None:
         """A backward begins from these."""
         try:
-            if self._listener is not None and type(tensors) in (tuple, list):
-                self._listener([tensor for tensor in tensors if isinstance(tensor, torch.Tensor)])
+            listener = self._derivatives if derivative else self._listener
+            if listener is not None and type(tensors) in (tuple, list):
+                listener([tensor for tensor in tensors if isinstance(tensor, torch.Tensor)])
         except torch.OutOfMemoryError:
             raise  # the virtual device begins here, and what is there already does not fit: the user's business
         except Exception as error:
-            self._listener = None
+            self._listener = self._derivatives = None
             self._failed(error)
 
 
 def _stand_in(original: Callable[..., Any]) -> Callable[..., Any]:
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        if _in_place and _in_place[0][1] is backward:  # else it is a former one, that somebody else's still calls
+        if _in_place and _in_place["backward"][1] is backward:  # else a former one, that somebody else's still calls
             roots = (tensors,) if isinstance(tensors, torch.Tensor) else tensors
             for listening in tuple(_listening):
                 listening.tell(roots)
@@ -69,3 +75,15 @@ def _stand_in(original: Callable[..., Any]) -> Callable[..., Any]:
 
     backward.__doc__ = original.__doc__
     return backward
+
+
+def _stand_in_of_grad(original: Callable[..., Any]) -> Callable[..., Any]:
+    def grad(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("create_graph") and _in_place and _in_place["grad"][1] is grad:
+            roots = (outputs,) if isinstance(outputs, torch.Tensor) else outputs
+            for listening in tuple(_listening):
+                listening.tell(roots, derivative=True)
+        return original(outputs, *args, **kwargs)
+
+    grad.__doc__ = original.__doc__
+    return grad

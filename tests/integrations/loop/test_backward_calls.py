@@ -32,8 +32,9 @@ class Told:
 @pytest.fixture
 def original() -> Iterator[object]:
     """The original function, in place again afterwards; a test that replaces it puts it back."""
-    before = torch.autograd.backward
+    before, grad = torch.autograd.backward, torch.autograd.grad
     yield before
+    assert torch.autograd.grad is grad
     found, torch.autograd.backward = torch.autograd.backward, before
     assert found is before
 
@@ -50,6 +51,19 @@ def test_both_ways_to_call_a_backward_are_heard(original: object) -> None:
     (w * 2).sum().backward()
     assert told.losses == 3 and w.grad is not None
     assert w.grad.tolist() == [1 + 1 + 0.5 + 2] * 2
+
+
+def test_derivatives_with_a_graph_are_heard_apart(original: object) -> None:
+    """Those without one are not: they leave nothing behind."""
+    told, derivatives = Told(), Told()
+    calls = BackwardCalls(told, told.failed, derivatives)
+    calls.install()
+    w = torch.ones(2, requires_grad=True)
+    (slope,) = torch.autograd.grad(w.prod(), w, create_graph=True)
+    torch.autograd.grad([slope.square().sum()], [w])
+    calls.remove()
+    torch.autograd.grad(w.prod(), w, create_graph=True)
+    assert (told.losses, derivatives.losses) == (0, 1)
 
 
 def test_a_listener_that_fails_ends_the_telling_not_the_backward(original: object) -> None:
