@@ -161,3 +161,4 @@ def test_copies_that_were_fewer_once_are_not_counted_on(seen: tuple[int, ...], a
     run(follow, last, last + 99, 20 * KIB, begin=20 * KIB * last)
     fact = newest(follow)
     assert isinstance(fact, ModelCopies) and fact.copies == at_end and fact.bytes == 100 * KIB * at_end
+    assert fact.estimated is (at_end > seen[-1])

@@ -47,6 +47,11 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("es" if noun.endswith(("ch", "s", "x")) else "s")
 
 
+def counted(fact: Fact, number: int, noun: str) -> str:
+    """The same of what a fact counts: ``"about 3 models"`` where nobody counted since the last look."""
+    return f"{'about ' if fact.estimated else ''}{plural(number, noun)}"
+
+
 def from_fact(
     rule: Rule,
     fact: Fact,

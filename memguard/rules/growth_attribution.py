@@ -126,7 +126,8 @@ class AttributedGrowth:
             more = share * (had + late + more) - had
         else:
             more = late + share * more
-        return _grown(self.fact, (later + self._lag) / self._span, round(more), self._batch)
+        grown = _grown(self.fact, (later + self._lag) / self._span, round(more), self._batch)
+        return replace(grown, estimated=isinstance(grown, NOW_AND_THEN) or getattr(grown, "weights", False))
 
     def _rise(self) -> int | None:
         if self._at_end is None or self._end is None:

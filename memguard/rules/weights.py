@@ -10,7 +10,7 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import CheckpointKept, Fact, GatheredWeights, KeptOutputs, ModelCopies, StaleGradients
 from memguard.records.findings import Severity
 from memguard.records.stats import Run, limit_of
-from memguard.rules.finding_text import from_fact, holder, in_memory, is_on_host, plural, so_far
+from memguard.rules.finding_text import counted, from_fact, holder, in_memory, is_on_host, plural, so_far
 from memguard.rules.interface import Rule
 from memguard.rules.kept_storage import never_stops
 from memguard.rules.weight_snapshots import MIN_SHARE, Snapshots, is_large_pile
@@ -77,7 +77,7 @@ class ModelCopy(Rule):
         if fact.alike:
             remedy = f"nothing to do if each step computes with them (perturbations, fast weights); else {remedy}"
         if fact.trained:
-            what = f"{plural(fact.copies, 'model')} of the same shapes"
+            what = f"{counted(fact, fact.copies, 'model')} of the same shapes"
             apart = f", with gradients of {'its' if fact.copies == 1 else 'their'} own,"
             remedy = f"nothing to do if they are trained together; else {_REMEDY_OF_MODELS}"
         yield from_fact(
@@ -100,7 +100,7 @@ class ModelCopy(Rule):
         """Copies that nobody clears: however small they are, more come."""
         each = fact.bytes_per_batch
         if fact.measured and fact.bytes > pile.bytes:
-            pile = replace(pile, copies=max(fact.tensors, pile.copies), bytes=fact.bytes)
+            pile = replace(pile, copies=max(fact.tensors, pile.copies), bytes=fact.bytes, estimated=fact.estimated)
         return from_fact(
             self,
             replace(fact, place=pile.place),
@@ -124,7 +124,7 @@ class ModelCopy(Rule):
             fact,
             run,
             Severity.INFO if limit is not None and fact.bytes < MIN_SHARE * limit else Severity.WARNING,
-            f"{holder(fact.place)} keeps {plural(fact.tensors, 'model')} with their weights {in_memory(run)}: "
+            f"{holder(fact.place)} keeps {counted(fact, fact.tensors, 'model')} with their weights {in_memory(run)}: "
             f"{format_bytes(fact.bytes)}{so_far(run)}, and more come: at least {format_bytes(fact.bytes_per_batch)} "
             "with every batch.",
             _REMEDY_OF_MODELS,
@@ -143,8 +143,8 @@ class ModelCopy(Rule):
             fact,
             run,
             Severity.WARNING if limit is not None and fact.bytes >= LARGE_SHARE * limit else Severity.INFO,
-            f"{holder(fact.place)} keeps {plural(fact.copies, 'model')} that were trained before this one: their "
-            f"weights take {format_bytes(fact.bytes)} of the device, without gradients and optimizer states.",
+            f"{holder(fact.place)} keeps {counted(fact, fact.copies, 'model')} that were trained before this one: "
+            f"their weights take {format_bytes(fact.bytes)} of the device, without gradients and optimizer states.",
             _REMEDY_OF_MODELS,
             nbytes=fact.bytes,
             evidence=Evidence.HELD,
@@ -158,15 +158,15 @@ def _remedy_of_copies(run: Run) -> str:
 
 def _piled_up(pile: ModelCopies, run: Run) -> str:
     if pile.earlier:
-        models = plural(pile.copies, "model")
+        models = counted(pile, pile.copies, "model")
         return f"{holder(pile.place)} keeps {models} that were trained before this one ({format_bytes(pile.bytes)})"
     return f"{_what(pile)} ({format_bytes(pile.bytes)}) {_are(pile, run)}, in {holder(pile.place)}"
 
 
 def _what(copies: ModelCopies) -> str:
     if copies.alike:
-        return f"{plural(copies.copies, 'set')} of tensors of the shapes of the model's weights"
-    return f"{plural(copies.copies, 'copy')} of the model's weights"
+        return f"{counted(copies, copies.copies, 'set')} of tensors of the shapes of the model's weights"
+    return f"{counted(copies, copies.copies, 'copy')} of the model's weights"
 
 
 def _wanted(averages: ModelCopies) -> str:

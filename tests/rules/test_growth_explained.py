@@ -143,6 +143,14 @@ def test_a_sparse_gradient_that_is_never_zeroed_is_told_once() -> None:
     assert (told.severity, told.holder) == (Severity.WARNING, PLACE.holder) and "never zeroed" in told.message
 
 
+def test_copies_that_were_not_counted_at_the_end_are_about_so_many() -> None:
+    """Their number was carried on from the last look."""
+    copies = ModelCopies(**AT, copies=79, bytes=79 * 40 * MIB, holders=("kept",))
+    for estimated, word in ((False, "79 copies of"), (True, "about 79 copies of")):
+        (told,) = judge(RULES["MG308"](), replace(copies, estimated=estimated))
+        assert told.message.startswith(word)
+
+
 def test_views_are_much_of_the_share_that_the_process_may_take() -> None:
     """Not of the device: `torch.cuda.set_per_process_memory_fraction`."""
     views = ViewsPinStorage(**AT, views=10, used_bytes=MIB, pinned_bytes=40 * MIB)

@@ -145,7 +145,7 @@ class GrowingNamesProbe(Probe):
         has_risen = self._last is not None and end is not None and end - self._last.floor >= LEAST
         if has_risen or self._has_reported():
             self._at = end or self._at
-            self._look()
+            self._look(whole=True)
 
     def remove(self) -> None:
         """Forgets what was measured."""
@@ -173,11 +173,11 @@ class GrowingNamesProbe(Probe):
         watch = self.watch
         return HolderSearch(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
 
-    def _look(self) -> None:
+    def _look(self, *, whole: bool = False) -> None:
         watch = self.watch
         self._looks += 1
         survey = self._survey()
-        kept = kept_by_name(survey.snapshot)
+        kept = kept_by_name(survey.snapshot, whole=whole)
         look = _Look(self._at, watch.batches, {name: (one.bytes(), one.length) for name, one in kept.items()})
         before, self._last = self._last, look
         self._measure_anew(kept)

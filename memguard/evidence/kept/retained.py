@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, TypeAlias, final
@@ -13,12 +13,12 @@ from torch import nn
 from memguard.autograd.graph import graph_of, leaf_storages, saved_tensors
 from memguard.evidence.naming.names import NAMES, innermost, place_of
 from memguard.evidence.owners import state_of
-from memguard.heap.attributes import attributes_of
+from memguard.heap.attributes import attributes_of, is_user_class
 from memguard.heap.children import LRU_CACHE, Scope
-from memguard.heap.containers import FULL, container_of, elements_of, length_of, unwrapped
-from memguard.heap.snapshot import HeapSnapshot, unsampled_tensors
+from memguard.heap.containers import FULL, all_of, container_of, elements_of, length_of, unwrapped
+from memguard.heap.snapshot import DEPTH, HeapSnapshot, long_containers, unsampled_tensors
 from memguard.heap.walk import Link
-from memguard.torch_objects.module_parts import gradients_of
+from memguard.torch_objects.module_parts import buffers_of, gradients_of, parameters_of
 from memguard.torch_objects.storages import storages_of
 
 MOST_TENSORS: Final = 32_768
@@ -61,12 +61,17 @@ class Kept:
         return sum(size for key, size in self.storages.items() if key not in without)
 
 
-def kept_by_name(snapshot: HeapSnapshot) -> dict[Name, Kept]:
-    """All names that a look met, with what lies below them."""
+def kept_by_name(snapshot: HeapSnapshot, *, whole: bool = False) -> dict[Name, Kept]:
+    """All names that a look met, with what lies below them.
+
+    Args:
+        snapshot: The look.
+        whole: Whether to read all models of long containers, of which the walk met a sample.
+    """
     graphs = _Graphs()
     found: dict[Name, Kept] = {}
     numbers: dict[Name, set[int]] = {}
-    for link, tensors in _tensors_by_link(snapshot):
+    for link, tensors in _tensors_by_link(snapshot, whole):
         trail = link.trail()
         is_state = any(issubclass(type(step.value), torch.optim.Optimizer) for step in trail)
         weights = [] if is_state else [tensor for tensor in tensors if issubclass(type(tensor), nn.Parameter)]
@@ -104,12 +109,17 @@ def name_of(step: Link) -> Name:
     return place.file, place.function, place.holder
 
 
-def _tensors_by_link(snapshot: HeapSnapshot) -> Iterable[tuple[Link, list[torch.Tensor]]]:
+def _tensors_by_link(snapshot: HeapSnapshot, whole: bool) -> Iterable[tuple[Link, list[torch.Tensor]]]:
     """Tensors, by the last link on the way to them that has a name or holds several: a list, a module, a variable."""
     found: dict[int, tuple[Link, list[torch.Tensor]]] = {}
     for leaf in (*snapshot.tensors, *islice(unsampled_tensors(snapshot.tensors), MOST_TENSORS)):
         link = leaf if leaf.via in NAMES or leaf.parent is None else leaf.parent
         found.setdefault(id(link), (link, []))[1].append(leaf.value)
+    modules = [link for link in snapshot.links if issubclass(type(link.value), nn.Module)]
+    for container in long_containers(modules) if whole else ():
+        models = (model for element in all_of(container.value) for model in _modules_in(element))
+        weights = (tensor for model in models for tensor in (*parameters_of(model), *buffers_of(model)))
+        found.setdefault(id(container), (container, []))[1].extend(islice(weights, MOST_TENSORS))
     for link in snapshot.links:
         if issubclass(type(link.value), nn.Module):
             parameters = attributes_of(link.value).get("_parameters")
@@ -119,6 +129,16 @@ def _tensors_by_link(snapshot: HeapSnapshot) -> Iterable[tuple[Link, list[torch.
         elif issubclass(type(link.value), torch.optim.Optimizer):  # in a record of a trial, its states lie too deep
             found.setdefault(id(link), (link, []))[1].extend(state_of(link.value))
     return found.values()
+
+
+def _modules_in(value: object, depth: int = DEPTH) -> Iterator[nn.Module]:
+    """The outermost modules in a nest of tuples, lists, dicts and objects of the user's classes."""
+    if issubclass(type(value), nn.Module):
+        yield value  # type: ignore[misc]
+    elif depth > 0:
+        parts = list(attributes_of(value).values()) if is_user_class(type(value)) else elements_of(value)
+        for part in parts:
+            yield from _modules_in(part, depth - 1)
 
 
 def _gradients(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:

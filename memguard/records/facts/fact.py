@@ -47,3 +47,5 @@ class Fact:
     stage: Stage = Stage.OTHER
     place: Place = NOWHERE
     """Where the user's code causes it, as far as it was found."""
+    estimated: bool = False
+    """Whether its numbers were carried on from the last look, of what does not come with every batch."""

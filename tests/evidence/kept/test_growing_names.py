@@ -146,10 +146,10 @@ def test_a_larger_cause_that_begins_later_has_its_line(tmp_path: Path) -> None:
     assert "MG501" not in {finding.code for finding in guard.findings}
 
 
-def below(**names: object) -> dict[str | None, Kept]:
+def below(*, whole: bool = False, **names: object) -> dict[str | None, Kept]:
     """What lies below some names, by the last part of each."""
     with HeapSnapshot([("roots", names)]) as snapshot:
-        return {text: kept for (_, _, text), kept in kept_by_name(snapshot).items()}
+        return {text: kept for (_, _, text), kept in kept_by_name(snapshot, whole=whole).items()}
 
 
 class Holder:
@@ -170,6 +170,13 @@ def test_what_graphs_saved_is_counted_once() -> None:
     assert kept["Holder.layer"].bytes() == 2 * 256 * 256 * 4
     assert kept["Holder.parts"].bytes(kept["Holder.layer"].storages) == graphs
     assert kept["Holder.parts"].length == 3 * 128 and kept["Holder.parts"].is_whole
+
+
+def test_all_models_of_a_long_list_are_counted_where_that_is_asked_for() -> None:
+    """Of which a walk meets a sample: by themselves, and in records with a score."""
+    models = [nn.Linear(8, 8, bias=False) for _ in range(80)]
+    for kept in (models, [Holder(model=model, score=1.0) for model in models]):
+        assert below(whole=True, holder=Holder(kept=kept))["Holder.kept"].bytes() == 80 * 8 * 8 * 4
 
 
 def test_lists_in_a_dict_are_counted_together() -> None:
