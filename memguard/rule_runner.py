@@ -30,6 +30,9 @@ def _no_phase(batch: int) -> None:
 
 _Seen = TypeVar("_Seen", BatchRecord, Series)
 
+LEAST_OF_CURVE = 3
+"""Batches of training, from which on what stays allocated after them is a curve."""
+
 
 @final
 class RuleRunner:
@@ -227,14 +230,16 @@ class RuleRunner:
         """What no claim explains of a growth that is a notable part of the device, where that is most of it."""
         stage, limit = self.summary.stages.get(Stage.TRAIN), limit_of(self._run)
         kept = stage.kept if stage is not None else None
-        if kept is None or kept.from_bytes is None or kept.to_bytes is None or not limit:
+        if stage is None or kept is None or kept.from_bytes is None or kept.to_bytes is None or not limit:
             return []
+        if stage.batches < LEAST_OF_CURVE:
+            return []  # the optimizer's state, where the first step ran out of memory
         shares = attribute(self.arbiter.claims, kept.rise_bytes)
         if kept.rise_bytes < NOTABLE_SHARE * limit or shares.unexplained < EXPLAINED * kept.rise_bytes:
             return []
         return [
             UnexplainedGrowth(
-                batch=stage.batches - 1 if stage is not None else 0,
+                batch=stage.batches - 1,
                 stage=Stage.TRAIN,
                 from_bytes=kept.from_bytes,
                 to_bytes=kept.to_bytes,

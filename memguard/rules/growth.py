@@ -86,7 +86,7 @@ class SteadyGrowth(Rule):
             self._told = True
             yield proven
         yield from self._caches.learn(self, fact, run)
-        if isinstance(fact, UnexplainedGrowth):
+        if isinstance(fact, UnexplainedGrowth) and not self._piled_graphs:  # of these nobody knows the bytes
             yield self._unexplained(fact, run)
         if isinstance(fact, PilingGradients):
             self._named = max(self._named, fact.bytes_per_batch)

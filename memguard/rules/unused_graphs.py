@@ -199,8 +199,9 @@ class FrozenModelGraph(Rule):
                 f"graph{f' of {format_bytes(fact.bytes)}' if fact.bytes else ''} is built and run through for nothing.",
                 f"call it under `with torch.no_grad():`, and freeze it once: {freeze}.",
                 nbytes=fact.gradients_bytes + (fact.bytes or 0),
-                evidence=Evidence.PEAK,
+                evidence=Evidence.HELD,  # the gradients never go
                 name=called,
+                is_limited=True,
             )
             return
         size = f" of {format_bytes(fact.bytes)}" if fact.bytes else ""
@@ -259,9 +260,10 @@ class FrozenModelGraph(Rule):
             f"{format_bytes(fact.bytes)}{peak}.",
             advice,
             nbytes=fact.bytes,
-            evidence=Evidence.PEAK,
+            evidence=Evidence.HELD,
             name=fact.module,
             count=fact.parameters,
+            is_limited=True,
         )
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from memguard.records.claims import Claim
 from memguard.records.facts import (
+    NOWHERE,
     AutocastOpen,
     Fact,
     GradientsWithGraph,
@@ -13,11 +14,14 @@ from memguard.records.facts import (
     ModelCopies,
     PilingGradients,
     SurvivingAllocations,
+    UnexplainedGrowth,
+    UnusedGraphs,
     ViewsPinStorage,
 )
 from memguard.records.findings import Severity
 from memguard.records.stats import Stage
 from memguard.rules import ALL_RULES
+from memguard.rules.arbiter import settle
 from memguard.rules.kept_storage import views_are_much
 from tests.rules.evidence import AT, GIB, MIB, PLACE, judge, record, run_of, weighed
 
@@ -141,6 +145,20 @@ def test_a_sparse_gradient_that_is_never_zeroed_is_told_once() -> None:
     pile = PilingGradients(**AT, steps=8, first_batch=0, bytes=40 * 8 * MIB, bytes_per_batch=40.0 * MIB)
     (told,) = growth_after(pile, MADE)
     assert (told.severity, told.holder) == (Severity.WARNING, PLACE.holder) and "never zeroed" in told.message
+
+
+def test_a_curve_whose_cause_is_told_is_not_told_again() -> None:
+    """Gradients that nothing takes, and graphs that gradients with a graph leave behind, whose bytes nobody knows."""
+    curve = UnexplainedGrowth(
+        **{**AT, "place": NOWHERE}, from_bytes=GIB, to_bytes=5 * GIB, explained_bytes=0, fell=False
+    )
+    (alone,) = judge(RULES["MG501"](), curve)
+    assert alone.severity is Severity.INFO
+    cycle = GradientsWithGraph(**AT, parameters=2, bytes=MIB, graphs=16)
+    assert judge(RULES["MG501"](), cycle, curve) == []
+    teacher = UnusedGraphs(**AT, module="Net", count=4, forwards=4, frozen=True, gradients_bytes=4 * GIB)
+    (told,) = judge(RULES["MG202"](), teacher)
+    assert [claim.code for claim in settle([alone, told])] == ["MG202"]
 
 
 def test_copies_that_were_not_counted_at_the_end_are_about_so_many() -> None:

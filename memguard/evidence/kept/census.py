@@ -14,8 +14,8 @@ from memguard.evidence.kept.copies import module_in
 from memguard.evidence.naming.capacities import capacity_of
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import NAMES, innermost
-from memguard.heap.containers import container_of, latest_of, length_of, newest_of, tensors_in
-from memguard.heap.host_sizes import host_size, is_from_worker
+from memguard.heap.containers import container_of, latest_of, length_of, newest_of, sample_of, tensors_in
+from memguard.heap.host_sizes import HostSize, host_size, is_from_worker
 from memguard.heap.walk import Link
 from memguard.records.facts import Place
 from memguard.torch_objects.storages import storages_of
@@ -103,7 +103,8 @@ def find_growth(
             grown, called[id(link)] = copies, copies // longer
         elif host_bytes is not None:
             element = newest_of(link.value)
-            weight, from_worker = host_size(element), is_from_worker(element)
+            is_repeated = sum(other is element for _, other in sample_of(link.value)) > 1  # one object, many times
+            weight, from_worker = HostSize() if is_repeated else host_size(element), is_from_worker(element)
             newest[id(link)] = weight.bytes, from_worker
             light = grown < nbytes and weight.bytes * fresh < host_bytes
             if light and not from_worker and not weight.unknown:

@@ -56,6 +56,17 @@ def test_a_dict_that_makes_its_lists_itself_grows_where_they_are_filled() -> Non
     assert growth.place.source == "self.slides[key].append(tokens[0])"
 
 
+def test_one_object_many_times_takes_no_more_host_memory() -> None:
+    """The order in which a few objects were called, as FSDP notes it: the list grows by references alone."""
+    parts = [[bytearray(100_000)] for _ in range(2)]
+    order = parts * 4
+    before = HolderSearch().snapshot.lengths()
+    order += parts * 8
+    assert find_growth(HolderSearch(), before, nbytes=1, host_bytes=100_000) == ()
+    order += [[bytearray(100_000)] for _ in range(8)]
+    assert [found.elements for found in find_growth(HolderSearch(), before, nbytes=1, host_bytes=100_000)] == [24]
+
+
 def test_nothing_grows_in_a_steady_program() -> None:
     """Containers that are rewritten in place are not told."""
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
