@@ -49,15 +49,18 @@ class PilingGradientsProbe(Probe):
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._left: dict[int, int] = {}
-        """Looks that are left at an optimizer, by its identity."""
+        """Looks that are left at an optimizer of sparse gradients, by its identity."""
         self._piles: dict[int, _Pile] = {}
         """By the identity of the parameter."""
         self.unsubscribe("on_optimizer_step_start")
 
     def on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """One more that may step on sparse gradients."""
-        self._left[id(optimizer)] = LOOKS
-        self.hear("on_optimizer_step_start")
+        """One that steps on sparse gradients is followed."""
+        parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        gradients = (gradient_of(parameter) for parameter in parameters)
+        if any(gradient is not None and gradient.layout is not torch.strided for gradient in gradients):
+            self._left[id(optimizer)] = LOOKS
+            self.hear("on_optimizer_step_start")
 
     def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
         """Looks at its gradients."""
