@@ -30,14 +30,17 @@ def _what_was_is_set_aside() -> None:
     gc.freeze()
 
 
-@pytest.fixture
-def without_other_tests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def _without_other_tests(request: pytest.FixtureRequest) -> Iterator[None]:
     """Leaves the modules of other tests, hundreds and large ones, out of what memguard takes for the program."""
-    used = (getattr(value, "__module__", None) for value in vars(request.module).values())
-    kept = {request.module.__name__, *used}
-    for name in list(sys.modules):
-        if name.startswith("tests.") and name not in kept:
-            monkeypatch.delitem(sys.modules, name)
+    values = vars(request.module).values()
+    used = {getattr(value, "__module__", getattr(value, "__name__", None)) for value in values}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(sys.modules):
+            is_test = name.startswith("tests.") and name.rpartition(".")[2].startswith("test_")
+            if is_test and name != request.module.__name__ and name not in used:
+                patch.delitem(sys.modules, name)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -1,11 +1,8 @@
 """Whether tensors outlive the turn that made them."""
 
-import pytest
 import torch
 
 from memguard.evidence.kept.outputs import outlives_its_turn
-
-pytestmark = pytest.mark.usefixtures("without_other_tests")
 
 ARCHIVE: list[torch.Tensor] = []
 

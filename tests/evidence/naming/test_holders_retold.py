@@ -104,7 +104,6 @@ for x, y in batches():
 )
 
 
-@pytest.mark.usefixtures("without_other_tests")
 @pytest.mark.parametrize("case", RETOLD)
 def test_names_the_holder_and_the_line(case: str, tmp_path: Path) -> None:
     """The first holder is the marked statement's."""

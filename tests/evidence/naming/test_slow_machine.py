@@ -43,7 +43,6 @@ def test_a_walk_goes_as_far_as_on_a_fast_one(monkeypatch: pytest.MonkeyPatch) ->
     assert slow[0] > 1_000
 
 
-@pytest.mark.usefixtures("without_other_tests")
 def test_a_report_is_named(tmp_path: Path) -> None:
     """Among thousands of other objects."""
     holder, script = REPORTS["trainer with state and callbacks"]
