@@ -83,13 +83,15 @@ class Steps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopTensor:
-    """One of the largest tensors that were alive."""
+    """One of the largest tensors that were alive, or several that are equal in all that is known."""
 
     name: str
     owner: str
     shape: tuple[int, ...]
     dtype: str
     bytes: int
+    """Of one of them."""
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from memguard.report.postmortem_words import (
     owners_of,
     replayed_text,
     rest_of_lines,
+    tensor_size,
     top_line_text,
 )
 from memguard.text.units import format_bytes
@@ -50,7 +51,7 @@ def render_html(told: PostMortem) -> str:
         lines_title=lines_title(told) if lines else "",
         lines=[(name, format_bytes(nbytes)) for name, nbytes in lines],
         tensors=[
-            (each.name, list(each.shape), each.dtype, OWNER_NAMES.get(each.owner, each.owner), format_bytes(each.bytes))
+            (each.name, list(each.shape), each.dtype, OWNER_NAMES.get(each.owner, each.owner), tensor_size(each))
             for each in told.tensors
         ],
         replays=[replayed_text(replayed) for replayed in told.replays],

@@ -17,6 +17,7 @@ from memguard.report.postmortem_words import (
     owners_of,
     replayed_text,
     rest_of_lines,
+    tensor_size,
     top_line_text,
 )
 from memguard.text.printable import printable
@@ -91,8 +92,7 @@ def _markdown(told: PostMortem) -> Iterator[str]:
         yield "|---|---|---|---|---|"
         for tensor in told.tensors:
             owner = OWNER_NAMES.get(tensor.owner, tensor.owner)
-            size = format_bytes(tensor.bytes)
-            yield f"| {tensor.name} | {list(tensor.shape)} | {tensor.dtype} | {owner} | {size} |"
+            yield f"| {tensor.name} | {list(tensor.shape)} | {tensor.dtype} | {owner} | {tensor_size(tensor)} |"
     if told.replays:
         yield ""
         yield "## Replayed with other settings"

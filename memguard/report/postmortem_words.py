@@ -6,7 +6,7 @@ from typing import Final
 
 from memguard.postmortem import PostMortem
 from memguard.postmortem.advice import Advice
-from memguard.postmortem.scene import Replayed, TopLine
+from memguard.postmortem.scene import Replayed, TopLine, TopTensor
 from memguard.records.facts import Place
 from memguard.text import places
 from memguard.text.units import format_bytes
@@ -61,6 +61,11 @@ def advice_text(advice: Advice) -> str:
     """One change, with its gain."""
     gain = f" Saves about {format_bytes(advice.gain_bytes)}." if advice.gain_bytes else ""
     return f"{advice.text[:1].upper()}{advice.text[1:]}{gain}"
+
+
+def tensor_size(tensor: TopTensor) -> str:
+    """Bytes of a tensor, and of how many."""
+    return f"{f'{tensor.count:,} x ' if tensor.count > 1 else ''}{format_bytes(tensor.bytes)}"
 
 
 def rest_of_lines(told: PostMortem, shown: int) -> int:

@@ -85,7 +85,7 @@ class RetainedGraph(Rule):
             Severity.INFO if known else Severity.WARNING,
             message,
             advice + ".",
-            nbytes=fact.bytes,
+            nbytes=_bytes(fact),
             bytes_per_batch=per_batch,
             evidence=Evidence.GROWTH,
             count=fact.graphs,
@@ -133,7 +133,7 @@ class CarriedState(Rule):
             else f"cut the graph between batches: {name} = {name}.detach() (of a tuple, each part)"
             f"{'' if fact.backward or fact.together else '; if it is evaluation, run it under torch.no_grad()'}"
             f"{f'; then drop retain_graph=True from the backward at {backward}' if backward else ''}.",
-            nbytes=fact.bytes,
+            nbytes=_bytes(fact),
             bytes_per_batch=per_batch,
             evidence=Evidence.GROWTH,
             count=fact.graphs,
@@ -163,12 +163,18 @@ def _of_what(fact: RetainedGraphs) -> str:
     return plural(fact.graphs, "forward" if fact.together else "batch")
 
 
+def _bytes(fact: RetainedGraphs) -> int | None:
+    """What the graphs keep; unknown where it is a few numbers: the nodes, in host memory, take more."""
+    return fact.bytes if (fact.bytes or 0) >= LEAST_GRAPH_BYTES * fact.graphs else None
+
+
 def _per_batch(fact: RetainedGraphs) -> float | None:
     """Bytes that come with each batch; a graph may be kept of one in several only."""
-    if fact.bytes is None or fact.together:
+    nbytes = _bytes(fact)
+    if nbytes is None or fact.together:
         return None
     apart = (fact.last_batch - fact.first_batch) / max(fact.graphs - 1, 1)
-    return fact.bytes / (fact.graphs * max(apart, 1.0))
+    return nbytes / (fact.graphs * max(apart, 1.0))
 
 
 def _since(fact: RetainedGraphs) -> str:
@@ -184,8 +190,8 @@ def _cost(fact: RetainedGraphs, run: Run) -> str:
     """What it takes; of a graph that is known by its depth alone, that is unknown. A few numbers are no size."""
     if fact.deepened:
         return ""
-    much = (fact.bytes or 0) >= LEAST_GRAPH_BYTES * fact.graphs
-    size = f": {format_bytes(fact.bytes)}{so_far(run)}" if much else ""
+    nbytes = _bytes(fact)
+    size = f": {format_bytes(nbytes)}{so_far(run)}" if nbytes is not None else ""
     if fact.backward and not fact.saves and fact.retained_by.line is None:
         return f"{size}, and the graphs' nodes in host memory" if size else ": at least their nodes, in host memory"
     return f"{size}, every saved activation included"

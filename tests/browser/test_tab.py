@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -794,6 +795,23 @@ def test_a_screen_of_any_width_shows_the_whole_page(visit: Visit, url: str, widt
         assert strip["x"] - 1 <= tab["x"] and tab["x"] + tab["width"] <= strip["x"] + strip["width"] + 1, view
         assert frame.locator(".bar").bounding_box()["height"] <= 2 * 50
         assert strip["height"] <= 50
+
+
+def test_a_snapshot_without_a_history_fits_a_narrow_screen(visit: Visit, demo: Path, tmp_path: Path) -> None:
+    """What to call for one, in long words, is broken into lines; and it is said once."""
+    with serve(tmp_path) as url:
+        visit.page.set_viewport_size({"width": 400, "height": 900})
+        frame = visit.alone(url)
+        go(frame, "snapshot")
+        bare = pickle.loads(next(demo.rglob("snapshot.pickle")).read_bytes())
+        bare["device_traces"] = []
+        for block in (block for segment in bare["segments"] for block in segment["blocks"]):
+            block["frames"] = []
+        frame.set_input_files("#snapshot-file", {"name": "bare.pickle", "mimeType": "", "buffer": pickle.dumps(bare)})
+        frame.wait_for_selector(".advice-list")
+        assert frame.inner_text(".advice-list").count("_record_memory_history") == 1
+        assert frame.evaluate("document.documentElement.scrollWidth") <= 400
+        visit.page.goto("about:blank")  # before its server goes
 
 
 @pytest.mark.parametrize("width", [400, 1440])

@@ -18,7 +18,9 @@ from torch import nn
 
 import memguard
 from memguard.cli import main
+from memguard.postmortem.scene import TopTensor
 from memguard.recording.reader import Recording, find_recordings
+from memguard.report.postmortem_words import tensor_size
 from memguard.sinks.interface import Sink
 from tests.postmortem import scenarios
 
@@ -389,3 +391,17 @@ def test_a_killed_run_says_so(ended: dict[str, Ended], capsys: pytest.CaptureFix
     said = capsys.readouterr().out
     assert "the run ended without a word at batch 4 (train) with RAM at" in said
     assert "of a limit of" in said
+
+
+def test_equal_tensors_are_counted_together(tmp_path: Path) -> None:
+    """However many of them are alive, they are one row with their number."""
+    kept = []
+    with memguard.watch(device=DEVICE, logdir=str(tmp_path), quiet=True) as guard:
+        guard.add(nn.Linear(8, 8))
+        kept = [torch.zeros(1 << 17) for _ in range(20)]
+        with pytest.raises(torch.OutOfMemoryError):
+            big()
+    [told] = ooms(tmp_path)
+    [row] = [each for each in told["tensors"] if each["shape"] == [1 << 17]]
+    assert (row["count"], row["bytes"]) == (len(kept), 1 << 19)
+    assert tensor_size(TopTensor(**row)) == "20 x 512 KiB"

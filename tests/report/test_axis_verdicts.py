@@ -17,6 +17,7 @@ from memguard.text.units import GIB, MIB
 from tests.report import unseen_faults
 from tests.report.planted_faults import FAULTS, FLOOR, Layout, Rank, make_run
 from tests.report.unseen_faults import SETS
+from tests.report.unseen_runs import READ
 
 LAYOUTS = {
     "more replicas than experts": Layout(ranks=128),
@@ -227,16 +228,6 @@ def test_ranks_without_coordinates_are_told_apart_by_node_and_by_themselves(tmp_
     assert dict(verdict.axes) == {"node": "7"} and verdict.ranks == chosen
     assert verdict.text.startswith("only node 7 (ranks 56-63) grows in host RAM")
     assert "MG603" not in render(run.summary, ranks=64)
-
-
-READ = """
-import json, resource, sys, time
-from memguard.report.runs import load_run
-began = time.process_time()
-verdicts = [each.to_json() for each in load_run([sys.argv[1]]).verdicts]
-seconds, mebibytes = time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(json.dumps([seconds, mebibytes, verdicts]))
-"""
 
 
 @pytest.mark.slow

@@ -79,6 +79,8 @@ def test_where_no_size_is_known_of_graphs_behind_their_backward_the_nodes_are_to
     fact = RetainedGraphs(**AT, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3)
     (told,) = judge(RetainedGraph(), fact)
     assert told.message.endswith("after the last of them was built: at least their nodes, in host memory.")
+    (few,) = judge(RetainedGraph(), replace(fact, bytes=8 * 4))  # the losses alone: their nodes take more
+    assert (few.message, few.bytes, few.bytes_per_batch) == (told.message, None, None)
 
 
 def test_graphs_of_one_phase_are_counted_by_forwards_and_want_no_more_than_one_at_a_time() -> None:

@@ -11,8 +11,8 @@ from memguard.allocator.analysis.trial import EXPANDABLE_CONF, Trial
 from memguard.text.units import MIB, format_bytes
 
 HOW_TO_RECORD: Final = (
-    'torch.cuda.memory._record_memory_history(stacks="python") before the part in question and '
-    'torch.cuda.memory._dump_snapshot("snapshot.pickle") behind it'
+    'give memguard history="always", or call torch.cuda.memory._record_memory_history(stacks="python") before the '
+    'part in question and torch.cuda.memory._dump_snapshot("snapshot.pickle") after it'
 )
 _MUCH_FRAGMENTED: Final = 0.15
 _MUCH_RELEASABLE: Final = 0.25
@@ -66,8 +66,9 @@ def advice_for(
             "(record_stream); synchronise with that stream sooner, or free later."
         )
     if not traced:
-        advice.append(f"No history was recorded, so peak and growth are unknown: {HOW_TO_RECORD}.")
-    if not stacks:
+        unknown = "peak and growth are unknown" if stacks else "peak, growth and lines are unknown"
+        advice.append(f"No history was recorded, so {unknown}: {HOW_TO_RECORD}.")
+    elif not stacks:
         advice.append(f"No stacks were recorded, so no line can be named: {HOW_TO_RECORD}.")
     return tuple(advice)
 

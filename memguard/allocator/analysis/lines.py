@@ -16,7 +16,7 @@ _LIBRARY = re.compile(
     r"|[/\\]lib(64)?[/\\]python\d(\.\d+)?[/\\]|[/\\]Lib[/\\](?!site)|^<(frozen|string|__array)"
     r"|[/\\]torch[/\\](_\w+|amp|autograd|cuda|distributed|func|fx|nn|optim|utils|\w+\.py$)"
 )
-_MEMGUARD = re.compile(r"[/\\]memguard[/\\]((backends|guards|integrations|probes)[/\\]|(launch|recorder)\.py$)")
+_MEMGUARD = re.compile(r"[/\\]memguard[/\\]((backends|guards|integrations|evidence)[/\\]|(launch|recorder)\.py$)")
 """Its calls around the user's and torch's: never what allocated."""
 _TORCH = re.compile(
     r"[/\\]torch[/\\]|[/\\]torch_?\w*\.py$|[/\\]lib(64)?[/\\]python\d(\.\d+)?[/\\](?!(site|dist)-packages)"
@@ -36,7 +36,7 @@ class Line(NamedTuple):
         return one_line(f"{self.file}:{self.line} in {self.function}")  # a stranger's file may hold ends of lines
 
 
-UNKNOWN = "(no Python frames recorded, as in the backward pass)"
+UNKNOWN = "(no stack recorded)"
 BACKWARD = Line(None, None, "(backward pass: autograd's thread has no Python frames)")
 NATIVE = Line(None, None, "(C++ only, no Python frame)")
 NO_STACK = Line(None, None, UNKNOWN)

@@ -7,6 +7,7 @@ Where torch does not show what graphs saved, it is taken for that: nothing else 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -213,9 +214,10 @@ def _bytes(census: Census, tensors: Iterable[torch.Tensor | None]) -> int:
 
 
 def _top(census: Census) -> tuple[TopTensor, ...]:
-    largest = heapq.nlargest(TOP, census.owner, key=lambda key: census.size[key])
-    found = []
-    for key in largest:
-        name, shape, dtype = census.told[key]
-        found.append(TopTensor(name=name, owner=census.owner[key], shape=shape, dtype=dtype, bytes=census.size[key]))
-    return tuple(found)
+    """What takes the most, equal tensors together."""
+    equal = Counter((*census.told[key], owner, census.size[key]) for key, owner in census.owner.items())
+    largest = heapq.nlargest(TOP, equal.items(), key=lambda each: each[1] * each[0][-1])
+    return tuple(
+        TopTensor(name=name, owner=owner, shape=shape, dtype=dtype, bytes=size, count=count)
+        for (name, shape, dtype, owner, size), count in largest
+    )
