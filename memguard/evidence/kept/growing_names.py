@@ -359,6 +359,8 @@ def _measured(fact: Any, one: Kept, owned: Container[int], batch: int) -> Fact |
     nbytes, before = one.bytes(owned), _bytes_of(fact)
     if not isinstance(fact, MEASURED):
         return None
+    if isinstance(fact, ModelCopies) and fact.copies <= len(fact.holders):
+        return None  # one under each name: what lies beside it, an optimizer's state, is no further copy
     field = "pinned_bytes" if isinstance(fact, ViewsPinStorage) else "bytes"
     # What graphs keep was estimated from some of them, and may be less; far less is another object of that name.
     least = EXPLAINED * before if isinstance(fact, RetainedGraphs) else before + 1

@@ -12,7 +12,7 @@ import torch
 
 from memguard.evidence.oom.census import TOP, Census
 from memguard.evidence.oom.stack import Stack
-from memguard.evidence.oom.variables import Feedback, Variable, holder_of, items_of, variables_of
+from memguard.evidence.oom.variables import Feedback, Variable, filling_statement, holder_of, items_of, variables_of
 from memguard.heap.attributes import is_user_class
 from memguard.heap.containers import container_of, tensors_in
 from memguard.heap.frames import failed_frames, is_user_frame, read_locals
@@ -49,14 +49,26 @@ def find_hoards(census: Census, stack: Stack) -> tuple[KeptTensors, ...]:
     # What a loop inside a model's forward hands on ends with the forward.
     feedback = Feedback({frame.f_code for frame in stack.frames[: stack.outside]})
     found = [_hoard(census, *each, feedback) for each in reversed(candidates[:MOST_CANDIDATES])]
-    hoards = sorted((hoard for hoard in found if hoard.bytes), key=lambda hoard: -hoard.bytes)
+    hoards = sorted((each for each in found if each[0].bytes), key=lambda each: -each[0].bytes)
     if not hoards:
         return ()
-    first = [hoard for hoard in hoards if hoard.feeds and hoard.bytes >= ALIKE * hoards[0].bytes]
-    return tuple([*first, *(hoard for hoard in hoards if hoard not in first)][:MOST_HOARDS])
+    most = hoards[0][0].bytes
+    hoards.sort(key=lambda each: not (each[0].feeds and each[0].bytes >= ALIKE * most))
+    sources = Sources()
+    return tuple(_where_it_fills(*each, sources) for each in hoards[:MOST_HOARDS])
 
 
-def _hoard(census: Census, names: list[Variable], tensors: list[torch.Tensor], feedback: Feedback) -> KeptTensors:
+def _where_it_fills(hoard: KeptTensors, variable: Variable, sources: Sources) -> KeptTensors:
+    """With the line that adds to it, where that is in another function than the one that runs."""
+    if hoard.feeds is not None or hoard.filling or (found := filling_statement(variable, sources)) is None:
+        return hoard
+    return replace(hoard, place=replace(hoard.place, file=found.file, line=found.line, function=found.function))
+
+
+def _hoard(
+    census: Census, names: list[Variable], tensors: list[torch.Tensor], feedback: Feedback
+) -> tuple[KeptTensors, Variable]:
+    """What a variable holds, and the one of its names that tells most."""
     variable = names[0]
     keys = census.reach(tensors)
     own = {key for tensor in tensors if (key := census.key_of(tensor)) is not None}
@@ -74,7 +86,7 @@ def _hoard(census: Census, names: list[Variable], tensors: list[torch.Tensor], f
     place = replace(variable.place, holder=variable.name, line=line or filling or variable.place.line)
     most = variable.value.maxlen if issubclass(type(variable.value), deque) else None  # type: ignore[attr-defined]
     attached = any(tensor.grad_fn is not None for tensor in tensors)
-    return KeptTensors(
+    hoard = KeptTensors(
         place=place,
         tensors=len(tensors),
         bytes=total,
@@ -85,6 +97,7 @@ def _hoard(census: Census, names: list[Variable], tensors: list[torch.Tensor], f
         reset=next((name.reset for name in reversed(names) if name.reset), None),
         filling=filling is not None,
     )
+    return hoard, variable
 
 
 def find_exceptions(census: Census, stack: Stack) -> tuple[HeldException, ...]:

@@ -10,18 +10,25 @@ from typing import Any, final
 import torch
 from torch import nn
 
+from memguard.evidence.naming.names import files_of_owner, sought_of, user_files
 from memguard.evidence.oom.stack import Stack
-from memguard.heap.attributes import attributes_of
-from memguard.heap.children import MODULE_INTERNALS
-from memguard.heap.containers import all_of
+from memguard.heap.attributes import attributes_of, is_user_class
+from memguard.heap.children import MODULE_INTERNALS, Scope, Via
+from memguard.heap.containers import all_of, tensors_in
 from memguard.heap.frames import is_user_frame, read_locals
 from memguard.heap.sites import place_of
+from memguard.heap.tensors import is_tensor
+from memguard.heap.walk import Link
 from memguard.records.facts import NOWHERE, Place
 from memguard.source.model import SourceModel, Sources
-from memguard.source.scopes import Scope
+from memguard.source.name_query import SearchContext, Statement
+from memguard.source.scopes import Scope as SourceScope
+from memguard.source.search import find_statement
 from memguard.source.stores import feedback_of, filled_at
 
 MOST_ITEMS = 4096
+MOST_DEPTH = 4
+"""Containers between a variable and its tensors."""
 MOST_ATTRIBUTES = 256
 
 
@@ -38,6 +45,8 @@ class Variable:
     """The function whose local it is."""
     reset: str | None = None
     """The object whose attribute it is, where that has a method ``reset``."""
+    link: Link | None = None
+    """How its owner holds it, a scope or an object."""
 
 
 def variables_of(stack: Stack) -> Iterator[Variable]:
@@ -51,16 +60,20 @@ def variables_of(stack: Stack) -> Iterator[Variable]:
         if not is_user_frame(frame):
             continue
         place = place_of(frame)
+        scope = Link(Scope.of_frame(frame), Via.ROOT)
         for name, value in read_locals(frame).items():
-            yield Variable(name, value, place, frame.f_code)
-            yield from _attributes(name, value, place)
+            local = Link(value, Via.LOCAL, name, scope)
+            yield Variable(name, value, place, frame.f_code, link=local)
+            yield from _attributes(local, place)
         if id(frame.f_globals) not in modules and frame.f_locals is not frame.f_globals:
             modules.add(id(frame.f_globals))
             place = Place(file=frame.f_code.co_filename)
+            scope = Link(Scope(dict(frame.f_globals), frame.f_code.co_filename), Via.ROOT)
             for name, value in list(frame.f_globals.items()):
                 if not name.startswith("__"):
-                    yield Variable(name, value, place)
-                    yield from _attributes(name, value, place)
+                    shared = Link(value, Via.GLOBAL, name, scope)
+                    yield Variable(name, value, place, link=shared)
+                    yield from _attributes(shared, place)
 
 
 def holder_of(thing: object, stack: Stack) -> Place:
@@ -77,6 +90,12 @@ def holder_of(thing: object, stack: Stack) -> Place:
 def items_of(value: object) -> list[Any]:
     """What a container of the plain kinds holds; nothing of other objects."""
     return all_of(value)[:MOST_ITEMS]
+
+
+def holds_tensors(item: object) -> bool:
+    """Whether something is a tensor, or has some in itself or in its attributes."""
+    inside = attributes_of(item) if is_user_class(type(item)) else item
+    return next(iter(tensors_in(inside, 2)), None) is not None
 
 
 def _parts(item: object) -> list[Any]:
@@ -119,14 +138,41 @@ class Feedback:
             return None
         return filled_at(model, scope, variable.name, line)
 
-    def _scope_of(self, variable: Variable) -> tuple[SourceModel | None, Scope | None]:
+    def _scope_of(self, variable: Variable) -> tuple[SourceModel | None, SourceScope | None]:
         code = variable.code
         model = self._sources.get(code.co_filename) if code is not None else None
         return model, model.scope_of(code.co_firstlineno, code.co_name) if model is not None and code else None
 
 
-def _attributes(name: str, value: object, place: Place) -> Iterator[Variable]:
+def filling_statement(variable: Variable, sources: Sources) -> Statement | None:
+    """The statement that adds tensors to a variable or an attribute, wherever in the user's source it is.
+
+    Args:
+        variable: What holds them, one of `variables_of`.
+        sources: The parsed files.
+    """
+    name = variable.link
+    if name is None:
+        return None
+    trail, link = [name], name
+    while not is_tensor(link.value) and len(trail) <= MOST_DEPTH:
+        items = items_of(link.value) or list(attributes_of(link.value).values())
+        inner = next((item for item in reversed(items) if holds_tensors(item)), None)
+        if inner is None:
+            return None
+        link = Link(inner, Via.ITEM, None, link)
+        trail.append(link)
+    query = sought_of(name, trail)
+    if query is None:
+        return None
+    files = [*files_of_owner(name), *([variable.place.file] if variable.place.file else []), *user_files()]
+    found = find_statement(query, dict.fromkeys(files), sources, SearchContext(graph=False))
+    return found if found is not None and found.grows and found.certain else None
+
+
+def _attributes(owner_link: Link, place: Place) -> Iterator[Variable]:
     """Attributes of an instance of a class of the user's (or a module): ``self.losses``, ``model.history``."""
+    name, value = str(owner_link.key), owner_link.value
     kind = type(value)
     library = str(type.__dict__["__module__"].__get__(kind)).partition(".")[0]
     if library in ("builtins", "torch", "types", "memguard", "lightning", "pytorch_lightning"):
@@ -136,4 +182,5 @@ def _attributes(name: str, value: object, place: Place) -> Iterator[Variable]:
         reset = owner if callable(getattr(kind, "reset", None)) else None
         for attribute, inner in list(attributes_of(value).items())[:MOST_ATTRIBUTES]:
             if attribute not in MODULE_INTERNALS:
-                yield Variable(f"{owner}.{attribute}", inner, place, reset=reset)
+                link = Link(inner, Via.ATTRIBUTE, attribute, owner_link)
+                yield Variable(f"{owner}.{attribute}", inner, place, reset=reset, link=link)

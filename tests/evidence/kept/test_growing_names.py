@@ -209,6 +209,24 @@ def test_a_model_beside_its_copy_is_one_whatever_gradients_it_has() -> None:
     assert {fact.bytes for fact in told} == {sum(one.untyped_storage().nbytes() for one in beside.parameters())}
 
 
+def test_one_copy_with_an_optimizers_state_beside_it_is_one_copy() -> None:
+    """The best weights so far, kept with the optimizer's state of that time."""
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.rand(8, WIDTH)).square().mean().backward()
+    optimizer.step()
+    best = copy.deepcopy({"net": model.state_dict(), "steps": optimizer.state_dict()})
+    with Loop(model, kinds=[ScansProbe, GrowingNamesProbe]) as loop:
+        for _ in loop.batches(40):
+            model(torch.rand(8, WIDTH)).square().mean().backward()
+            loop.record = BatchRecord(batch=loop.batch, stage=Stage.TRAIN, time=0, seconds=0)
+        loop.probes.run_end()
+        loop.facts += loop.probes.take()
+    told = loop.of(ModelCopies)
+    assert told and {(fact.copies, fact.place.holder) for fact in told} == {(1, "best")}
+    assert {fact.bytes for fact in told} == {sum(one.untyped_storage().nbytes() for one in best["net"].values())}
+
+
 class Stages:
     """Keeps the schedule of each stage, and with it an optimizer whose states nobody needs."""
 

@@ -44,3 +44,23 @@ def test_a_list_is_seen_to_be_filling_where_the_program_stands_in_its_loop() -> 
     assert hoard.filling
     assert "kept.append" in linecache.getline(__file__, hoard.place.line or 0)
     assert not heaviest().filling
+
+
+class Meter:
+    """Collects in a method of its own."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[torch.Tensor, int]] = []
+
+    def add(self, row: torch.Tensor) -> None:
+        self.rows.append((row, 1))
+
+
+def test_what_another_function_fills_has_that_functions_line() -> None:
+    """An attribute is named by the statement that adds to it, not by the line that ran out of memory."""
+    meter = Meter()
+    for _ in range(4):
+        meter.add(torch.ones(64))
+    hoard = heaviest()
+    assert (hoard.place.holder, hoard.place.function) == ("meter.rows", "Meter.add")
+    assert "self.rows.append" in linecache.getline(__file__, hoard.place.line or 0)
