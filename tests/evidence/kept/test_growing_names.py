@@ -212,10 +212,10 @@ def test_a_model_beside_its_copy_is_one_whatever_gradients_it_has() -> None:
 def test_one_copy_with_an_optimizers_state_beside_it_is_one_copy() -> None:
     """The best weights so far, kept with the optimizer's state of that time."""
     model = network()
-    optimizer = torch.optim.Adam(model.parameters())
+    adam = torch.optim.Adam(model.parameters())
     model(torch.rand(8, WIDTH)).square().mean().backward()
-    optimizer.step()
-    best = copy.deepcopy({"net": model.state_dict(), "steps": optimizer.state_dict()})
+    adam.step()
+    best = copy.deepcopy({"net": model.state_dict(), "steps": adam.state_dict()})
     with Loop(model, kinds=[ScansProbe, GrowingNamesProbe]) as loop:
         for _ in loop.batches(40):
             model(torch.rand(8, WIDTH)).square().mean().backward()
