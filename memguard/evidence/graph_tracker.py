@@ -137,8 +137,8 @@ class ForwardGraph:
     """Where the model was called."""
     asked: Place | None = None
     """Where the method of the model was called that gave back its answer with the graph; else the same place."""
-    line: tuple[str, int] | None = None
-    """File and line of the user's code that called the model, where older graphs were alive then."""
+    line: Place | None = None
+    """The line of the user's code that called the model, where older graphs were alive then."""
     way: tuple[Place, ...] = ()
     """The lines of the user's functions on the way to that call, innermost first, where it was followed."""
     beside = False

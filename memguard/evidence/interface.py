@@ -172,6 +172,12 @@ class ProbeContext:
         """The newest record, in `on_batch_end` that of the open batch; asked for only where it matters."""
         return self.find_record()
 
+    @property
+    def peak_bytes(self) -> int | None:
+        """The allocated peak of that record; None where nobody counts."""
+        record = self.record
+        return record.allocated_peak_bytes if record is not None else None
+
     def roots(self) -> list[tuple[str, object]]:
         """Objects by name, besides frames and models, where a holder may hang."""
         alive = [(f"generator {number}", ref()) for number, ref in enumerate(self.generators)]

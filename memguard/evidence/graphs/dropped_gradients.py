@@ -141,9 +141,9 @@ class DroppedGradientsProbe(Probe):
                 self._tell(number, place, line)
 
     def _tell(self, number: int, place: Place, line: _Line) -> None:
-        watch, record = self.watch, self.watch.record
+        watch = self.watch
         module = next((model for model in watch.models if id(model) == number), None)
-        if module is None or (line.bytes or 0) < (least_of_remark(record) or 0):
+        if module is None or (line.bytes or 0) < (least_of_remark(watch.record) or 0):
             return
         self.report(
             UnusedGraphs(
@@ -156,6 +156,6 @@ class DroppedGradientsProbe(Probe):
                 bytes=line.bytes,
                 frozen=True,
                 dropped=True,
-                peak_bytes=record.allocated_peak_bytes if record is not None else None,
+                peak_bytes=watch.peak_bytes,
             )
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import Any, ClassVar, final
@@ -15,11 +16,12 @@ from torch import nn
 
 from memguard.autograd.graph import iter_nodes
 from memguard.evidence.forward_outputs import graph_bytes
-from memguard.evidence.graphs.parts_without_optimizer import callable_below, unheld_parts
 from memguard.evidence.graphs.unused_gradients import Untaken, untaken_weights
 from memguard.evidence.guarded_hook import Hook
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.naming.call_stacks import asking_frame, name_in
+from memguard.heap.attributes import attributes_of
+from memguard.heap.children import children
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import read_locals, user_frames
 from memguard.heap.parameters import held_parameters, is_optimized
@@ -28,7 +30,7 @@ from memguard.heap.sites import place_of
 from memguard.records.facts import NOWHERE, Fact, Place, UnusedGraphs
 from memguard.records.stats import Stage
 from memguard.torch_objects.hidden_hooks import HiddenHook, without_number
-from memguard.torch_objects.module_parts import gradients_of, parameters_of, parts_of
+from memguard.torch_objects.module_parts import children_of, gradients_of, parameters_of, parts_of
 from memguard.torch_objects.storages import MOST_OWNED, storages_of
 
 KEY = "memguard.inner"
@@ -318,3 +320,66 @@ def _continues(part: _Part, given: list[torch.Tensor]) -> bool:
     graphs = [graph for ref, _ in part.graphs if (graph := ref()) is not None]
     nodes = (node for tensor in given if tensor.grad_fn is not None for node in iter_nodes((tensor.grad_fn,), NEAR))
     return any(node.metadata.get(KEY) in graphs for node in nodes)
+
+
+MAX_HELD = 32
+"""What one object holds: a container of more is one of something else."""
+MAX_DEPTH = 3
+"""Objects in objects: a partial of a method of an object that has a teacher."""
+_OF_TORCH = frozenset(vars(nn.Module()))
+
+
+def unheld_parts(model: nn.Module, held: Collection[int]) -> Iterator[nn.Module]:
+    """The outermost trainable parts without a parameter that is held, then the hidden ones.
+
+    Args:
+        model: The model.
+        held: Identities of the parameters that optimizers hold.
+    """
+    yield from _unheld(model, held)
+    yield from _hidden(model, held)
+
+
+def callable_below(module: nn.Module) -> Iterator[nn.Module]:
+    """The modules one level below, those in containers that nobody calls (lists, dicts) among them."""
+    for child in children_of(module):
+        if type(child).forward is nn.Module.forward:
+            yield from callable_below(child)
+        else:
+            yield child
+
+
+def _unheld(module: nn.Module, held: Collection[int]) -> Iterator[nn.Module]:
+    for child in children_of(module):
+        parameters = list(parameters_of(child))
+        if not any(parameter.requires_grad for parameter in parameters):
+            continue
+        if any(id(parameter) in held for parameter in parameters):
+            yield from _unheld(child, held)
+        else:
+            yield child
+
+
+def _hidden(model: nn.Module, held: Collection[int]) -> Iterator[nn.Module]:
+    """In a list, a dictionary, a partial, a closure, an object of the user's that a part has as an attribute."""
+    known = {id(module) for module in submodules_of(model, set())}
+    for part in submodules_of(model, set()):
+        for name, value in attributes_of(part).items():
+            if name in _OF_TORCH:
+                continue
+            for module in _modules_in(value, MAX_DEPTH):
+                if id(module) in known:
+                    continue
+                known.add(id(module))
+                parameters = list(parameters_of(module))
+                if any(p.requires_grad for p in parameters) and not any(id(p) in held for p in parameters):
+                    yield module
+
+
+def _modules_in(value: Any, depth: int) -> Iterator[nn.Module]:
+    if issubclass(type(value), nn.Module):
+        yield value
+    elif depth and not issubclass(type(value), type):
+        held = list(itertools.islice(children(value), MAX_HELD + 1))
+        for _, _, one in held if len(held) <= MAX_HELD else ():
+            yield from _modules_in(one, depth - 1)

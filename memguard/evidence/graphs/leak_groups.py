@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias, final
 
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.periodic_graphs import MIN_BATCHES
-from memguard.heap.frames import user_frames
-from memguard.records.facts import RetainedGraphs
+from memguard.records.facts import Place, RetainedGraphs
 from memguard.records.stats import Stage
 
 MORE, MANY = 1.25, 64
@@ -21,17 +19,10 @@ MAX_CAUSES = 8
 """So many origins are looked at by themselves; what else comes counts to the last."""
 
 Line: TypeAlias = tuple[str | None, int | None]
-Origin: TypeAlias = tuple[bool, tuple[str, int] | None]
+Origin: TypeAlias = tuple[bool, Place | None]
 """What the graphs that one statement keeps have in common: whether a backward came, and the line that called the model.
 
 Not the model, which may be a new one in every batch."""
-
-
-def calling_line() -> tuple[str, int] | None:
-    """File and line of the user's code that runs now."""
-    for frame in user_frames(sys._getframe(1)):
-        return frame.f_code.co_filename, frame.f_lineno
-    return None
 
 
 @final

@@ -187,8 +187,7 @@ class MicroBatchesProbe(Probe):
         """Who keeps these graphs; None where that is too little to report, or nothing collects them."""
         watch = self.watch
         holders, held, saves = self._find(marks)
-        record = watch.record
-        least = least_of_remark(record)
+        least = least_of_remark(watch.record)
         if least is None:
             weights = sum(owned_storages(watch.models).values())
             least = max(int(REMARK_SHARE * (IN_USE * weights + held)), LEAST_REMARK)
@@ -204,5 +203,5 @@ class MicroBatchesProbe(Probe):
             saves=saves,
             at_step=at_step,
             unused=unused,
-            peak_bytes=record.allocated_peak_bytes if record is not None else None,
+            peak_bytes=watch.peak_bytes,
         )

@@ -15,7 +15,7 @@ from memguard.evidence.graph_tracker import KEY, ForwardGraph, ForwardToken
 from memguard.evidence.graphs.after_backward import SavedTensors, tied_gradients, tied_marks
 from memguard.evidence.graphs.graph_contents import reach_of
 from memguard.evidence.graphs.graph_holders import Keepers
-from memguard.evidence.graphs.leak_groups import AGAIN, LeakGroup, calling_line
+from memguard.evidence.graphs.leak_groups import AGAIN, LeakGroup
 from memguard.evidence.graphs.periodic_graphs import (
     FEWEST,
     MIN_BATCHES,
@@ -35,6 +35,7 @@ from memguard.evidence.interface import Probe, ProbeContext
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import function_key, user_frames
 from memguard.heap.parameters import is_optimized
+from memguard.heap.sites import call_site
 from memguard.records.facts import Fact
 from memguard.records.stats import Stage
 
@@ -97,7 +98,7 @@ class GraphsProbe(Probe):
         self._last[mark.module] = mark  # in eval mode too: an input is optimized through a frozen model
         self._together.look(mark)
         if ledger.oldest < mark.batch - 1:
-            mark.line = calling_line()
+            mark.line = call_site()
             if self._is_about_to_tell(mark.training and not self.watch.trains_nothing, output):
                 self.watch.calling.update(map(function_key, user_frames(sys._getframe(1))))
 

@@ -201,7 +201,7 @@ class UntakenGradientsProbe(Probe):
         if not nbytes or nbytes < (least_of_remark(watch.record) or 0):
             return
         whole = not any(id(parameter) in held for parameter in parameters_of(model))
-        files, record = {frame.f_code.co_filename for frame in user_frames()}, watch.record
+        files = {frame.f_code.co_filename for frame in user_frames()}
         made = type(model) if whole or not watch.optimizers else type(watch.optimizers[0])
         self.report(
             UntakenGradients(
@@ -212,7 +212,7 @@ class UntakenGradientsProbe(Probe):
                 parameters=len(gradients),
                 bytes=nbytes,
                 whole=whole,
-                peak_bytes=record.allocated_peak_bytes if record is not None else None,
+                peak_bytes=watch.peak_bytes,
             )
         )
 

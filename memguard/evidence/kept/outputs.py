@@ -193,7 +193,7 @@ class OutputsProbe(Probe):
 
     def _name(self, old: list[_Output], batches: set[int]) -> None:
         watch = self.watch
-        kept = _Kept({output.key for output in old}, graph=False)
+        kept = _Kept({output.key for output in old})
         survey = HolderSearch(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
         found = survey.judged(kept) or survey.judged_among_unsampled(kept)
         holders = survey.holders(found, stage=watch.stage) or self.holders(
@@ -218,7 +218,7 @@ class OutputsProbe(Probe):
             bounds &= ~Bound.MEASURED
         bounded = bool(bounds)
         if not bounded:
-            again = _Kept({output.key for output in old}, graph=False)
+            again = _Kept({output.key for output in old})
             extra = watch.roots()
             bounded = not outlives_its_turn(lambda t: again(t) is not None, models=watch.models, extra=extra)
         watch.told.add((place.file, place.line))
@@ -268,14 +268,14 @@ class OutputsProbe(Probe):
 
 @final
 class _Kept:
-    """Recognises tensors by their storage, and adds up what they show and what they pin."""
+    """Recognises tensors without a graph by their storage, and adds up what they show and what they pin."""
 
-    def __init__(self, keys: set[int], *, graph: bool) -> None:
-        self._keys, self._graph = keys, graph
+    def __init__(self, keys: set[int]) -> None:
+        self._keys = keys
         self._views: dict[int, tuple[int, int]] = {}
 
     def __call__(self, tensor: torch.Tensor) -> int | None:
-        if tensor.grad_fn is not None and not self._graph:
+        if tensor.grad_fn is not None:
             return None
         key = storage_key(tensor)
         if key is None or key[0] not in self._keys:

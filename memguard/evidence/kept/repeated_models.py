@@ -91,9 +91,7 @@ class ModelSeriesProbe(Probe):
 
 def least_of_series(watch: ProbeContext) -> int:
     """From how many bytes on the models of a series are worth a word."""
-    record = watch.record
-    peak = record.allocated_peak_bytes if record is not None else None
-    return max(LEAST, int(PEAK_SHARE / 2 * (peak or 0)))
+    return max(LEAST, int(PEAK_SHARE / 2 * (watch.peak_bytes or 0)))
 
 
 def _remade(model: nn.Module) -> Place | None:

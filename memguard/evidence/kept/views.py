@@ -46,7 +46,6 @@ def find_pins(
     *,
     ignore: Collection[int] = (),
     min_storage_bytes: int = MIN_STORAGE_BYTES,
-    device_type: str | None = None,
 ) -> tuple[PinnedStorage, ...]:
     """Who holds views that use less than an eighth of the storages they keep, the heaviest first.
 
@@ -54,14 +53,11 @@ def find_pins(
         survey: A walk over the live objects.
         ignore: Keys of storages whose views are wanted: parameters, gradients, buckets.
         min_storage_bytes: Smaller storages are left out.
-        device_type: Only storages on this kind of device, like ``"cuda"``; all if None.
     """
 
     def key_of(tensor: torch.Tensor) -> tuple[int, int] | None:
         key = storage_key(tensor)
         if key is None or key[0] in ignore or key[1] < min_storage_bytes:
-            return None
-        if device_type is not None and tensor.device.type != device_type:
             return None
         is_weight = any(issubclass(type(each), torch.nn.Parameter) for each in (tensor, tensor._base))
         return None if is_weight else key

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import linecache
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
@@ -161,7 +159,7 @@ class GradientsProbe(Probe):
         place = next((call for call in calls if call is not None), None)
         if place is not None:
             gradients = gradients_of(stepped_by([optimizer]))
-            self._tell_graphs(gradients, place, cleared=_is_cleared_below(place))
+            self._tell_graphs(gradients, place, cleared=_dropped_below(place) is not None)
 
     def _beside(self, gradient: torch.Tensor) -> Iterator[torch.Tensor]:
         """The gradients that the optimizer of one of them steps on: a loss may have weights of its own, and most."""
@@ -186,24 +184,6 @@ class GradientsProbe(Probe):
 def _is_optimized_by_hand(model: nn.Module) -> bool:
     """Whether a LightningModule zeroes and steps in its training_step itself; checked in Lightning 2.2 and 2.6."""
     return vars(model).get("_automatic_optimization") is False
-
-
-def _is_cleared_below(backward: Place) -> bool:
-    """Whether the block in which a backward stands goes on to take the gradients away, as torch advises."""
-    lines = linecache.getlines(backward.file or "")
-    if backward.line is None or not 0 < backward.line <= len(lines):
-        return False
-    depth = _indent(lines[backward.line - 1])
-    for text in lines[backward.line :]:
-        if text.strip() and _indent(text) < depth:
-            return False
-        if re.search(r"\bzero_grad\s*\(|\.grad\s*=\s*None\b", text.partition("#")[0]):
-            return True
-    return False
-
-
-def _indent(text: str) -> int:
-    return len(text) - len(text.lstrip())
 
 
 def _some_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
@@ -343,10 +323,11 @@ def _is_zeroed(seen: list[_Seen]) -> bool:
 def _cause(*, zeroed: bool) -> Place | None:
     """In the file of the function that calls the model: what another one zeroes may be something else's."""
     site = call_site()
-    if site.file is None or site.line is None:
-        return None
-    if zeroed:
-        return zeroes_gradients(site.file)
-    function = (site.function or "").rpartition(".")[2]
-    place = drops_gradients_below(site.file, site.line)
+    return None if site.file is None else zeroes_gradients(site.file) if zeroed else _dropped_below(site)
+
+
+def _dropped_below(site: Place) -> Place | None:
+    """Where the function of a line goes on to let the gradients go."""
+    place = drops_gradients_below(site.file or "", site.line or 0)
+    function = (site.function or "<module>").rpartition(".")[2]
     return place if place is not None and (place.function or "<module>") == function else None

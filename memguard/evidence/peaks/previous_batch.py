@@ -72,8 +72,7 @@ class PreviousLook:
 
     def fact(self, watch: ProbeContext) -> PreviousOutputsAlive:
         """What is to be told at the batch's end."""
-        record = watch.record
-        highest = record.allocated_peak_bytes if record is not None else None
+        highest = watch.peak_bytes
         gone = self.gone.peak if self.gone is not None else None
         fact = PreviousOutputsAlive(
             batch=watch.batch,
