@@ -17,7 +17,7 @@ from torch import nn
 from memguard.evidence.graph_tracker import GraphTracker
 from memguard.evidence.naming.holders import Holder, find_holders
 from memguard.evidence.other_threads import OtherThreads
-from memguard.records.facts import Fact, KeptOutputs, Place
+from memguard.records.facts import Fact, KeptOutputs
 from memguard.records.stats import BatchRecord, MemoryStats, Stage
 
 
@@ -122,16 +122,12 @@ class ProbeContext:
     """Models whose graphs of evaluation were told as kept alive: nobody will use them, though they do not die."""
     carried: set[int] = field(default_factory=set)
     """Those of them whose graphs a carried state keeps: told as that, and not as an evaluation besides."""
-    retained_at: set[Place] = field(default_factory=set)
-    """Lines of evaluation whose graphs were told as kept over steps: told as that, and not as evaluation besides."""
     chained: set[int] = field(default_factory=set)
     """Models in training mode whose graphs a carried state keeps: told as that, and not as a frozen model besides."""
     rolled_out: set[tuple[str | None, str | None]] = field(default_factory=set)
     """Functions (file, name) that were told as rolling a model out: what else hangs on its graph comes of that."""
     evaluated: set[int] = field(default_factory=set)
     """Models whose graphs of evaluation, though kept, were told as that: not as a carried state besides."""
-    evaluated_at: set[tuple[str | None, int | None]] = field(default_factory=set)
-    """Lines (file, line) that were told as evaluation with a graph: what is kept of it there goes with it."""
     doubted: set[int] = field(default_factory=set)
     """Models in training of which some graphs died unused: whether backwards enter their graphs is always asked."""
     calling: set[tuple[str, int]] = field(default_factory=set)

@@ -6,8 +6,7 @@ import inspect
 from collections.abc import Iterable, Sequence
 
 from memguard.rules.examples import example_of, setup
-from memguard.rules.explanation import Explanation
-from memguard.rules.guard_actions import ACTS
+from memguard.rules.explanation import ACTS, Explanation
 from memguard.rules.interface import Rule
 
 PARTS = ("What", "Why it matters", "How to fix")

@@ -1,4 +1,4 @@
-"""A rule explained at length."""
+"""A rule explained at length, and the acts of memguard's own that have a code."""
 
 from __future__ import annotations
 
@@ -32,3 +32,24 @@ class Explanation:
         parts = "\n\n".join(f"**{part}.** {text}" for part, text in self.parts.items())
         example = f"\n**Example.**\n\n```diff\n{self.example}```\n" if self.example else ""
         return f"## {self.code} {self.name}\n\n{self.title}\n\n{parts}\n{example}"
+
+
+_AGAINST = "How to switch it off"
+
+ACTS: tuple[Explanation, ...] = (
+    Explanation(
+        code="MG001",
+        name="validation-guarded",
+        title="memguard's own act: a forward in eval mode ran without an autograd graph, because no backward uses it.",
+        parts={
+            _AGAINST: 'Put the forward under `with memguard.allow("grad"):` if gradients are wanted there, or pass '
+            '`validation="warn"`.'
+        },
+    ),
+    Explanation(
+        code="MG002",
+        name="cache-emptied",
+        title="memguard's own act: cached memory went back to the driver, as the option `empty_cache` asks.",
+        parts={_AGAINST: 'Leave the option out; the default is `empty_cache="never"`.'},
+    ),
+)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from memguard.options import did_you_mean
-from memguard.rules.explanation import Explanation
-from memguard.rules.guard_actions import ACTS
+from memguard.rules.explanation import ACTS, Explanation
 from memguard.rules.interface import Rule
 
 

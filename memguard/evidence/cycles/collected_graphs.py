@@ -107,7 +107,7 @@ class CyclesProbe(Probe):
                 )
             )
             return
-        self._tell(found.text, found.place, found.bytes, found.parts)
+        self._tell(found)
 
     def _tell_collected(self) -> None:
         """The collector was always there first: what it freed is named by circles that have come together since."""
@@ -115,24 +115,13 @@ class CyclesProbe(Probe):
         found = look_at_garbage() if self._tried <= TRIES else None
         circle = found.circle if found is not None else None
         if circle is not None and circle.is_closed_there and circle.bytes:
-            self._tell(circle.text, circle.place, circle.bytes, circle.parts)
+            self._tell(circle)
         elif found is None or self._tried >= TRIES:
-            self._tell(None, NOWHERE, None)
+            self._tell(None)
 
-    def _tell(self, text: str | None, place: Place, nbytes: int | None, parts: tuple[str, ...] = ()) -> None:
+    def _tell(self, found: Garbage | Circle | None) -> None:
         self.unsubscribe("on_batch_end")
-        self.report(
-            FreedByCollector(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
-                place=place,
-                graphs=self._graphs,
-                bytes=nbytes,
-                cycle=text,
-                parts=parts,
-                collector_enabled=gc.isenabled(),
-            )
-        )
+        self.report(freed_by_collector(self.watch, found, graphs=self._graphs))
 
 
 @final
@@ -152,6 +141,42 @@ class Garbage:
     def parts(self) -> tuple[str, ...]:
         """Classes and closures of the user's that the circle runs through."""
         return self.circle.parts if self.circle is not None else ()
+
+
+def freed_by_collector(
+    watch: ProbeContext,
+    found: Garbage | Circle | None,
+    *,
+    graphs: int = 0,
+    outputs: int = 0,
+    models: int = 0,
+    circles: int = 0,
+    nbytes: int | None = None,
+) -> FreedByCollector:
+    """What is to be told of what only the collector frees.
+
+    Args:
+        watch: The run.
+        found: The garbage, or the one circle of it that counts; None where nobody could look.
+        graphs: Graphs that it freed.
+        outputs: The same of inputs and outputs.
+        models: The same of models.
+        circles: Circles of this kind.
+        nbytes: What they held, if it is not what was found.
+    """
+    return FreedByCollector(
+        batch=watch.batch,
+        stage=watch.stage,
+        place=found.place if found is not None else NOWHERE,
+        graphs=graphs,
+        outputs=outputs,
+        models=models,
+        circles=circles,
+        bytes=nbytes if nbytes is not None or found is None else found.bytes,
+        cycle=found.text if found is not None else None,
+        parts=found.parts if found is not None else (),
+        collector_enabled=gc.isenabled(),
+    )
 
 
 def look_at_garbage() -> Garbage | None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import ClassVar, final
 
-from memguard.evidence.cycles.collected_graphs import look_at_garbage
+from memguard.evidence.cycles.collected_graphs import freed_by_collector, look_at_garbage
 from memguard.evidence.cycles.collector_events import OnCollection
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.minimum_sizes import LEAST, PEAK_SHARE
-from memguard.records.facts import Fact, FreedByCollector, Place
+from memguard.records.facts import Fact, Place
 from memguard.records.stats import BatchRecord, Stage
 
 WARM_UP = 8
@@ -132,19 +131,7 @@ class CollectedMemoryProbe(Probe):
                 return False
         elif circle.count < MIN_CIRCLES and not before:
             return False
-        self.report(
-            FreedByCollector(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
-                place=circle.place,
-                graphs=0,
-                circles=circle.count,
-                bytes=circle.bytes,
-                cycle=circle.text,
-                parts=circle.parts,
-                collector_enabled=gc.isenabled(),
-            )
-        )
+        self.report(freed_by_collector(self.watch, circle, circles=circle.count))
         return True
 
     def _on_collection(self, phase: str, info: dict[str, int]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar, final
@@ -10,12 +9,11 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
-from memguard.evidence.cycles.collected_graphs import look_at_garbage
+from memguard.evidence.cycles.collected_graphs import freed_by_collector, look_at_garbage
 from memguard.evidence.cycles.collector_events import OnCollection
 from memguard.evidence.forward_outputs import first_large_storage, large_storages
 from memguard.evidence.interface import Probe, ProbeContext
-from memguard.records.facts import Fact, FreedByCollector
-from memguard.records.stats import BatchRecord
+from memguard.records.facts import Fact
 from memguard.torch_objects.module_parts import buffers_of, parameters_of
 from memguard.torch_objects.storages import StorageRef, storages_of
 
@@ -88,19 +86,7 @@ class CollectedOutputsProbe(Probe):
         if found is None or found.text is None or found.place.file is None or not found.bytes:
             return
         self.unsubscribe("on_forward_end", "on_batch_end")
-        self.report(
-            FreedByCollector(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
-                place=found.place,
-                graphs=0,
-                outputs=self._freed,
-                bytes=self._bytes,
-                cycle=found.text,
-                parts=found.parts,
-                collector_enabled=gc.isenabled(),
-            )
-        )
+        self.report(freed_by_collector(self.watch, found, outputs=self._freed, nbytes=self._bytes))
 
     def _on_collection(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":
@@ -145,28 +131,16 @@ class CollectedModelsProbe(Probe):
         self.unsubscribe("on_batch_end")
         kind, self._due = self._due, None
         old = {ref: _size(ref) for ref in self._made.get(kind or "", [])[:-1] if ref() is not None}
-        if len(old) < WAITING or sum(old.values()) < _least(self.watch.record):
+        if len(old) < WAITING or sum(old.values()) < _least(self.watch.peak_bytes):
             return
         self._tries += 1
         found = look_at_garbage()
         gone = [nbytes for ref, nbytes in old.items() if ref() is None]
         named = found is not None and found.place.line is not None and "." in (found.place.holder or "")
-        if found is None or not named or len(gone) < WAITING or sum(gone) < _least(self.watch.record):
+        if found is None or not named or len(gone) < WAITING or sum(gone) < _least(self.watch.peak_bytes):
             return
         self._tries = TRIES
-        self.report(
-            FreedByCollector(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
-                place=found.place,
-                graphs=0,
-                models=len(gone),
-                bytes=max(sum(gone), found.bytes),
-                cycle=found.text,
-                parts=found.parts,
-                collector_enabled=gc.isenabled(),
-            )
-        )
+        self.report(freed_by_collector(self.watch, found, models=len(gone), nbytes=max(sum(gone), found.bytes)))
 
     def remove(self) -> None:
         """Forgets all models."""
@@ -178,6 +152,5 @@ def _size(ref: weakref.ref[nn.Module]) -> int:
     return 0 if model is None else sum(storages_of([*parameters_of(model), *buffers_of(model)]).values())
 
 
-def _least(record: BatchRecord | None) -> int:
-    peak = record.allocated_peak_bytes if record is not None else None
+def _least(peak: int | None) -> int:
     return MIN_WEIGHTS if peak is None else min(MIN_WEIGHTS, int(PEAK_SHARE * peak))

@@ -136,8 +136,6 @@ class EvaluationProbe(Probe):
             model = self._models.get((mark.module, mark.training))
             if model is None or (mark.module in self._kept and not mark.training and not mark.alive):
                 continue  # it was counted while it was kept
-            if mark.asked in self.watch.retained_at and not mark.used:
-                continue  # a holder was told of, which has the next ones too
             if mark.site is not None and not mark.fed:
                 model.sites.setdefault(mark.site, [0, 0])[not mark.used] += 1
             few = model.unused + 1 < MIN_UNUSED and not model.beside
@@ -385,7 +383,6 @@ class EvaluationProbe(Probe):
         if not frozen:
             told = (number for (number, training), one in self._models.items() if one.told and one.kept > training)
             self.watch.evaluated.update(told)
-            self.watch.evaluated_at.add((place.file, place.line))
         self.report(
             UnusedGraphs(
                 batch=self.watch.batch,

@@ -171,11 +171,11 @@ class Keepers:
         told: list[RetainedGraphs] = []
         for place in _places(holders, least=least):
             carried, line = reached or self._leads_on(place, frames, chained=chained), (place.file, place.line)
-            if passes_on(place, self._filled) or (answers and line in watch.evaluated_at):
+            if passes_on(place, self._filled):
                 continue
             if self.causes[training].is_told_elsewhere(cause, line):
                 continue
-            self._note_place(place, cause, old if training else [])
+            self._note_place(place, cause)
             watch.chained.update(models if carried and training else ())
             if rolled_out or (carried and evaluated):
                 watch.rolled_out.add((place.file, place.function))
@@ -215,14 +215,12 @@ class Keepers:
             or is_own_memory(place, self._watch.models, frames)
         )
 
-    def _note_place(self, place: Place, cause: LeakGroup, kept_over_steps: list[ForwardGraph]) -> None:
-        """What is to be known of a statement that keeps graphs: who told it, and who asked for those of evaluation."""
+    def _note_place(self, place: Place, cause: LeakGroup) -> None:
+        """What is to be known of a statement that keeps graphs."""
         line = place.file, place.line
         cause.lines.add(line)
         self._filled.append(place)
         self._watch.told.add(line)
-        asked = (mark.asked for mark in kept_over_steps if not mark.training)
-        self._watch.retained_at.update(place for place in asked if place is not None)
 
     def _note_models(self, models: set[int], training: bool, *, reached: bool, carried: bool) -> None:
         """What other probes are to know of the models whose graphs are kept."""
