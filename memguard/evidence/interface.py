@@ -9,7 +9,7 @@ import weakref
 from abc import ABC
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypedDict
 
 import torch
 from torch import nn
@@ -65,6 +65,13 @@ def _no_record() -> BatchRecord | None:
 
 def _no_line(kind: str, data: dict[str, Any]) -> None:
     pass
+
+
+class Now(TypedDict):
+    """When a fact was found."""
+
+    batch: int
+    stage: Stage
 
 
 @dataclass(slots=True)
@@ -156,6 +163,11 @@ class ProbeContext:
     _optimizers: list[weakref.ref[torch.optim.Optimizer]] = field(default_factory=list)
     _expected: list[weakref.ref[torch.optim.Optimizer]] = field(default_factory=list)
     """Those that were named before their first step."""
+
+    @property
+    def now(self) -> Now:
+        """The batch and the stage, for a fact."""
+        return {"batch": self.batch, "stage": self.stage}
 
     def learn(self, fact: Fact) -> None:
         """Remembers a reported fact about a holder, so that it can be measured again."""

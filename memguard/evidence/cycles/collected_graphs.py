@@ -96,8 +96,7 @@ class CyclesProbe(Probe):
             name, attributes, place = found.context
             self.report(
                 FunctionContextHolds(
-                    batch=self.watch.batch,
-                    stage=self.watch.stage,
+                    **self.watch.now,
                     place=place,
                     function_name=name,
                     attributes=attributes,
@@ -165,8 +164,7 @@ def freed_by_collector(
         nbytes: What they held, if it is not what was found.
     """
     return FreedByCollector(
-        batch=watch.batch,
-        stage=watch.stage,
+        **watch.now,
         place=found.place if found is not None else NOWHERE,
         graphs=graphs,
         outputs=outputs,

@@ -238,8 +238,7 @@ def tied_gradients(tied: Collection[ForwardGraph], watch: ProbeContext) -> Gradi
     if place is None:
         return None
     return GradientsWithGraph(
-        batch=watch.batch,
-        stage=watch.stage,
+        **watch.now,
         place=replace(place, holder=gradient_leaf(place)),
         parameters=0,
         bytes=0,

@@ -147,8 +147,7 @@ class DroppedGradientsProbe(Probe):
             return
         self.report(
             UnusedGraphs(
-                batch=watch.batch,
-                stage=watch.stage,
+                **watch.now,
                 place=place,
                 module=type(module).__name__,
                 count=line.dropped,

@@ -319,8 +319,7 @@ class EvaluationProbe(Probe):
         model.told = 2
         self.report(
             UnusedGraphs(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
+                **self.watch.now,
                 place=line.place,
                 module=model.name,
                 count=line.unused,
@@ -385,8 +384,7 @@ class EvaluationProbe(Probe):
             self.watch.evaluated.update(told)
         self.report(
             UnusedGraphs(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
+                **self.watch.now,
                 place=place,
                 module=model.name,
                 count=count,

@@ -271,8 +271,7 @@ class InnerFrozenProbe(Probe):
                 continue  # by one that has made no step yet
             self.report(
                 UnusedGraphs(
-                    batch=self.watch.batch,
-                    stage=self.watch.stage,
+                    **self.watch.now,
                     place=part.place,
                     module=part.name,
                     count=told,

@@ -91,8 +91,7 @@ class ContextsProbe(Probe):
             total.update(kept)
         self.report(
             FunctionContextHolds(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
+                **self.watch.now,
                 place=place_of_context(function, names[0]),
                 function_name=function.__name__,
                 attributes=tuple(names),

@@ -50,8 +50,7 @@ class ThreadedEvaluationProbe(Probe):
     def _tell(self, model: EvaluatedElsewhere) -> None:
         self.report(
             UnusedGraphs(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
+                **self.watch.now,
                 place=model.place,
                 module=model.name,
                 count=model.unused,

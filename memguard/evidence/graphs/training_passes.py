@@ -133,8 +133,7 @@ class TrainingPassesProbe(Probe):
             saved.pop(key, None)
         self.report(
             UnusedGraphs(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
+                **self.watch.now,
                 place=place,
                 module=type(module).__name__,
                 count=len(row),

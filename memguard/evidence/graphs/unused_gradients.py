@@ -122,8 +122,7 @@ class UnownedGradientsProbe(Probe):
         self.watch.unowned.add(id(module))
         self.report(
             UnusedGraphs(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
+                **self.watch.now,
                 place=place or call_site(),
                 module=type(module).__name__,
                 count=model.seen,
@@ -205,8 +204,7 @@ class UntakenGradientsProbe(Probe):
         made = type(model) if whole or not watch.optimizers else type(watch.optimizers[0])
         self.report(
             UntakenGradients(
-                batch=watch.batch,
-                stage=watch.stage,
+                **watch.now,
                 place=find_only_call(files, made.__name__) or NOWHERE,
                 module=type(model).__name__,
                 parameters=len(gradients),

@@ -115,8 +115,7 @@ class CacheCallsProbe(Probe):
         (site, _) = self._sites.most_common(1)[0]
         self.report(
             EmptyCacheCalls(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
+                **self.watch.now,
                 place=site,
                 calls=self._calls,
                 batches=max(self.watch.batches - self._first_batch, 1),

@@ -71,8 +71,7 @@ class InputSizesProbe(Probe):
         if len(self._told) > 1:
             self.report(
                 InputSize(
-                    batch=watch.batch,
-                    stage=watch.stage,
+                    **watch.now,
                     place=self._place,
                     elements=elements,
                     largest_elements=self._largest,

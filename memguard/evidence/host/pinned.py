@@ -49,8 +49,7 @@ class PinnedProbe(Probe):
         self.unsubscribe("on_batch_end")
         self.report(
             PinnedCacheGrows(
-                batch=watch.batch,
-                stage=watch.stage,
+                **watch.now,
                 bytes=held,
                 active_bytes=active,
                 before_bytes=before,

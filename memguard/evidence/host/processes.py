@@ -56,11 +56,7 @@ class CompilationsProbe(Probe):
             return
         self._last = graphs, pools
         place = compile_site([frame.f_code.co_filename for frame in user_frames(sys._getframe(1))], captures=not graphs)
-        self.report(
-            CompiledGraphs(
-                batch=watch.batch, stage=watch.stage, place=place, graphs=graphs, pools=pools, pool_bytes=nbytes or None
-            )
-        )
+        self.report(CompiledGraphs(**watch.now, place=place, graphs=graphs, pools=pools, pool_bytes=nbytes or None))
 
 
 @final
@@ -148,8 +144,7 @@ class OtherDevicesProbe(Probe):
             self.unsubscribe("on_batch_end")
             self.report(
                 OtherDevice(
-                    batch=watch.batch,
-                    stage=watch.stage,
+                    **watch.now,
                     place=NOWHERE,
                     device="cuda:0",
                     own_device=f"cuda:{meant}",
@@ -166,8 +161,7 @@ class OtherDevicesProbe(Probe):
                 held = self.holders(lambda tensor, there=there: 0 if tensor.device == there else None, graph=False)  # type: ignore[misc]
                 self.report(
                     OtherDevice(
-                        batch=watch.batch,
-                        stage=watch.stage,
+                        **watch.now,
                         place=held[0].place if held else NOWHERE,
                         device=str(there),
                         own_device=f"cuda:{own}",

@@ -95,8 +95,7 @@ class WorkersProbe(Probe):
     def _tell(self, place: Any, workers: int, elements: int, nbytes: int, *, grows: bool) -> None:
         self.report(
             WorkerObjects(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
+                **self.watch.now,
                 place=place,
                 workers=workers,
                 elements=elements,

@@ -86,8 +86,7 @@ class KeptResultsProbe(Probe):
                 bounds &= ~Bound.MEASURED
             self.report(
                 KeptResults(
-                    batch=watch.batch,
-                    stage=watch.stage,
+                    **watch.now,
                     place=place,
                     results=growth.length,
                     bytes=growth.bytes * growth.length // growth.elements,

@@ -52,8 +52,7 @@ class ExceptionsProbe(Probe):
         names, held = held_by(error, owned_storages(self.watch.models))
         self.report(
             ExceptionHolds(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
+                **self.watch.now,
                 place=place,
                 exception=type(error).__name__,
                 handling=True,

@@ -86,8 +86,7 @@ class GatheredWeightsProbe(Probe):
         link = next((link for link in survey.links if link.value is model), None)
         self.report(
             GatheredWeights(
-                batch=watch.batch,
-                stage=watch.stage,
+                **watch.now,
                 place=place,
                 name=survey.cause(link).holder if link is not None else None,
                 parameters=len(storages),

@@ -258,8 +258,7 @@ class GrowingNamesProbe(Probe):
         if outgrew(length, capacity):
             bounds, capacity = bounds & ~Bound.MEASURED, None
         return KeptOutputs(
-            batch=watch.batch,
-            stage=watch.stage,
+            **watch.now,
             place=place,
             tensors=length or len(one.objects),
             first_batch=max(watch.batch - round(nbytes / grown * batches), 0),

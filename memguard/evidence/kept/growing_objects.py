@@ -57,8 +57,7 @@ def handed_facts(watch: ProbeContext, containers: frozenset[int]) -> Iterator[Fa
             continue
         watch.told.add(where)
         yield KeptOnHost(
-            batch=watch.batch,
-            stage=watch.stage,
+            **watch.now,
             place=place,
             elements=length,
             bytes=size_of(newest_of(link.value)) * length,
@@ -94,8 +93,7 @@ def _of_tensor(watch: ProbeContext, place: Place, found: ObjectGrowth) -> Fact |
         ):
             return None  # an evaluation that lacks a no_grad, told as that; or one that trains
         return RetainedGraphs(
-            batch=watch.batch,
-            stage=watch.stage,
+            **watch.now,
             place=place,
             graphs=found.batches,
             first_batch=first,
@@ -108,8 +106,7 @@ def _of_tensor(watch: ProbeContext, place: Place, found: ObjectGrowth) -> Fact |
     if is_on_host(place) or (carried and bounded):
         return None  # a state that grows for as long as one sequence: the keys and values of its attention
     return KeptOutputs(
-        batch=watch.batch,
-        stage=watch.stage,
+        **watch.now,
         place=place,
         tensors=found.batches,
         first_batch=first,
@@ -123,8 +120,7 @@ def _of_tensor(watch: ProbeContext, place: Place, found: ObjectGrowth) -> Fact |
 def _of_block(watch: ProbeContext, place: Place, found: ObjectGrowth) -> Fact:
     """An array or a text that is joined to what every batch brings."""
     return KeptOnHost(
-        batch=watch.batch,
-        stage=watch.stage,
+        **watch.now,
         place=place,
         elements=found.batches,
         bytes=found.bytes,

@@ -229,8 +229,7 @@ class OutputsProbe(Probe):
             watch.pinned.append(frozenset(output.key for output in old))
             self.report(
                 ViewsPinStorage(
-                    batch=watch.batch,
-                    stage=watch.stage,
+                    **watch.now,
                     place=place,
                     views=len(batches),
                     used_bytes=round(held * share),
@@ -240,8 +239,7 @@ class OutputsProbe(Probe):
             )
             return
         fact = KeptOutputs(
-            batch=watch.batch,
-            stage=watch.stage,
+            **watch.now,
             place=place,
             tensors=len(batches),
             first_batch=min(batches),

@@ -86,7 +86,7 @@ class ModelSeriesProbe(Probe):
         place = _remade(newest)
         if place is None:
             return None
-        return ReboundTensor(batch=self.watch.batch, stage=self.watch.stage, place=place, bytes=size, model=True)
+        return ReboundTensor(**self.watch.now, place=place, bytes=size, model=True)
 
 
 def least_of_series(watch: ProbeContext) -> int:
@@ -194,8 +194,7 @@ class ReplacedModelsProbe(Probe):
                 return
             self.report(
                 ModelCopies(
-                    batch=self.watch.batch,
-                    stage=self.watch.stage,
+                    **self.watch.now,
                     place=place,
                     copies=copies,
                     bytes=nbytes * copies // len(waiting),

@@ -185,8 +185,7 @@ class ScansProbe(Probe):
             self._exceptions.add(held.place)
             self.report(
                 ExceptionHolds(
-                    batch=self.watch.batch,
-                    stage=self.watch.stage,
+                    **self.watch.now,
                     place=held.place,
                     exception=held.exception,
                     handling=False,

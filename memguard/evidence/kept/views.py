@@ -206,8 +206,7 @@ class ReportedViews:
         """
         self._watch.pinned.append(pin.storages)
         self._told[pin.place.file, pin.place.line] = fact = ViewsPinStorage(
-            batch=self._watch.batch,
-            stage=self._watch.stage,
+            **self._watch.now,
             place=pin.place,
             views=pin.views,
             used_bytes=pin.used_bytes,

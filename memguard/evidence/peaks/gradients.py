@@ -74,8 +74,7 @@ class GradientsProbe(Probe):
         graphs = [gradient for gradient in gradients if gradient.grad_fn is not None]
         self.report(
             GradientsWithGraph(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
+                **self.watch.now,
                 place=place,
                 parameters=len(graphs),
                 bytes=sum(storages_of(graphs).values()),
@@ -105,8 +104,7 @@ class GradientsProbe(Probe):
         site = call_site()
         self.report(
             StaleGradients(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
+                **self.watch.now,
                 place=find_call(site, "zero_grad") or site,
                 bytes=held,
                 zeroed=self._zeroed,
@@ -126,8 +124,7 @@ class GradientsProbe(Probe):
         files = {frame.f_code.co_filename for frame in user_frames()}
         self.report(
             OptimizerStateAhead(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
+                **self.watch.now,
                 place=find_only_call(files, type(optimizer).__name__) or site,
                 optimizer=type(optimizer).__name__,
                 state_bytes=state,
@@ -304,8 +301,7 @@ class ByHandProbe(Probe):
             return
         self.report(
             StaleGradients(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
+                **self.watch.now,
                 place=place,
                 bytes=held,
                 zeroed=zeroed,

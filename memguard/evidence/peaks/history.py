@@ -125,8 +125,7 @@ class HistoryProbe(Probe):
         for place, count, nbytes in found[:3]:
             self.report(
                 SurvivingAllocations(
-                    batch=self.watch.batch,
-                    stage=self.watch.stage,
+                    **self.watch.now,
                     place=place,
                     allocations=count,
                     bytes=nbytes,

@@ -150,8 +150,7 @@ class LocalsProbe(Probe):
             self._told.add(local.name)
             self.report(
                 PreviousOutputsAlive(
-                    batch=self.watch.batch,
-                    stage=self.watch.stage,
+                    **self.watch.now,
                     place=local.place,
                     bytes=local.bytes,
                     graph=False,
@@ -175,8 +174,7 @@ class LocalsProbe(Probe):
         names = tuple(spelled(local.name, local.place.source) for local in idle)
         self.report(
             LargeLocals(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
+                **self.watch.now,
                 place=replace(idle[0].place, holder=", ".join(names[:5])),
                 names=names,
                 bytes=nbytes,
@@ -293,8 +291,7 @@ class LateLocalsProbe(Probe):
         name = spelled(local.name, local.place.source)
         self.report(
             LargeLocals(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
+                **self.watch.now,
                 place=replace(local.place, holder=name),
                 names=(name,),
                 bytes=local.bytes,

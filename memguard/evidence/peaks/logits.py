@@ -254,8 +254,7 @@ class LogitsProbe(Probe):
         inner = seen.before is None
         shown = inner and not found.by_user and not is_user_file(seen.place.file or "")  # a library's model and loss
         return LargeLogits(
-            batch=self.watch.batch,
-            stage=self.watch.stage,
+            **self.watch.now,
             place=seen.place if shown or found.place is None else found.place,
             logits_bytes=seen.float32_bytes // 2,
             float32_bytes=seen.float32_bytes,
@@ -277,8 +276,7 @@ class LogitsProbe(Probe):
             place, extra = find_upcast(site) or below or site, max(peak - seen.before, 0)
             after = extra > 0
         return LargeLogits(
-            batch=self.watch.batch,
-            stage=self.watch.stage,
+            **self.watch.now,
             place=place,
             logits_bytes=seen.bytes,
             float32_bytes=seen.float32_bytes,

@@ -112,7 +112,7 @@ class RemadeProbe(Probe):
             if is_anew and gone and fits:
                 self._times[where] = self._times.get(where, 0) + 1
                 if self._times[where] == TIMES and (place := _statement(where)) is not None:
-                    self.report(ReboundTensor(batch=self.watch.batch, stage=self.watch.stage, place=place, bytes=size))
+                    self.report(ReboundTensor(**self.watch.now, place=place, bytes=size))
         self._lasting.update(lasting)
         self._refs.update((where, self._seen[where]) for where in lasting)
         self._seen = {}

@@ -69,8 +69,7 @@ class AutocastProbe(Probe):
         )
         self.report(
             AutocastOpen(
-                batch=self.watch.batch,
-                stage=self.watch.stage,
+                **self.watch.now,
                 place=_region(),
                 batches=self._open,
                 bytes=weights,

@@ -75,8 +75,7 @@ class PreviousLook:
         highest = watch.peak_bytes
         gone = self.gone.peak if self.gone is not None else None
         fact = PreviousOutputsAlive(
-            batch=watch.batch,
-            stage=watch.stage,
+            **watch.now,
             bytes=self.bytes,
             graph=False,
             peak_in_forward=None if highest is None or self.peak is None else self.peak >= highest,
