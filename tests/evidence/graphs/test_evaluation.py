@@ -638,28 +638,6 @@ def test_evaluation_whose_graphs_are_told_as_kept_is_told_as_well() -> None:
     assert fact.kept and fact.count >= 8
 
 
-def plot_later(model: nn.Module, loop: Loop, history: dict[int, torch.Tensor], epoch: int) -> None:
-    for _ in loop.batches(1, Stage.VALIDATION):
-        history[epoch] = model(torch.randn(4, 8))
-
-
-def test_graphs_of_evaluation_told_as_kept_over_steps_are_no_evaluation_besides() -> None:
-    """One at each epoch's end: they die with what holds them, and that was told; another evaluation is told still."""
-    model = make()
-    history: dict[int, torch.Tensor] = {}
-    with Loop(model, kinds=[GraphsProbe, EvaluationProbe]) as loop:
-        for epoch in range(16):
-            train(model.train(), loop)
-            plot_later(model.eval(), loop, history, epoch)
-        history.clear()
-        list(loop.batches(1, Stage.VALIDATION))
-        for _ in loop.batches(8, Stage.VALIDATION):
-            model(torch.randn(4, 8))  # is another
-    assert len(loop.of(RetainedGraphs)) == 1
-    (fact,) = loop.of(UnusedGraphs)
-    assert not fact.kept and fact.place.line == line_of("is another")
-
-
 @sees_saved_tensors
 @pytest.mark.parametrize(("queries", "told"), [(40_000, True), (16, False)])
 @pytest.mark.parametrize("given", [True, False])
