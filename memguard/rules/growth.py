@@ -23,7 +23,7 @@ from memguard.records.facts import (
 )
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, Series, Stage, limit_of
-from memguard.rules.finding_text import at, from_fact, from_post_mortem, from_record, holder, so_far
+from memguard.rules.finding_text import at, from_fact, from_post_mortem, from_record, holder, plural, so_far
 from memguard.rules.growth_test import GrowthTest, Outlook
 from memguard.rules.interface import DEVICE, Rule
 from memguard.rules.kept_caches import KeptCaches, of_cache, remedy_of
@@ -166,13 +166,16 @@ class SteadyGrowth(Rule):
         return self._piled_graphs and lined < EXPLAINED * rate * lead.batches
 
     def _piling(self, fact: PilingGradients, run: Run) -> Claim:
+        beside, them = " is", "it"
+        if (others := fact.gradients - 1) > 0:
+            beside, them = f" and {plural(others, 'other sparse gradient')} are", "them"
         return from_fact(
             self,
             fact,
             run,
             Severity.WARNING,
-            f"{holder(fact.place, 'a sparse gradient')} is larger at each optimizer step, and "
-            f"{format_bytes(fact.bytes)}{so_far(run)}: it is never zeroed, and each backward appends its rows.",
+            f"{holder(fact.place, 'a sparse gradient')}{beside} larger at each optimizer step, "
+            f"{format_bytes(fact.bytes)}{so_far(run)}: nothing zeroes {them}, and each backward appends rows.",
             "call zero_grad() of that optimizer in every step.",
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,

@@ -342,6 +342,12 @@ def _answers(one: Kept) -> int | None:
     return maxsize if type(maxsize) is int else None
 
 
+def _count(one: Kept, scaled: int) -> int:
+    """How many a name keeps: elements, or objects that have it, where they are about so many; each may have several."""
+    counted = next((n for n in (one.length, len(one.objects)) if NEARLY * scaled <= n <= scaled / NEARLY), scaled)
+    return max(counted, one.length)
+
+
 def _measured(fact: Any, one: Kept, owned: Container[int], batch: int) -> Fact | None:
     """A fact with the bytes that its holder keeps now; None where it has nothing to add.
 
@@ -377,7 +383,7 @@ def _measured(fact: Any, one: Kept, owned: Container[int], batch: int) -> Fact |
     elif isinstance(fact, KeptResults):
         changes["results"] = max(one.length, fact.results)
     elif isinstance(fact, ModelCopies):
-        changes["copies"] = max(one.length, round(times * fact.copies))  # each element may have several
+        changes["copies"] = _count(one, round(times * fact.copies))
     elif isinstance(fact, ViewsPinStorage):
         changes |= {"views": round(times * fact.views), "used_bytes": round(times * fact.used_bytes)}
     return replace(fact, **changes)

@@ -90,7 +90,7 @@ class GradientsProbe(Probe):
         if type(module).__name__.startswith(("FullySharded", "FSDP")):
             return
         one = next(iter(self._first_gradients(module)), None)
-        if one is None:
+        if one is None or one.layout is not torch.strided:  # rows of a sparse one that is never zeroed are told as that
             self._looks, self._one = 0, None
             return
         self._looks += 1

@@ -32,8 +32,6 @@ class _Pile:
     first_bytes: int
     first_batch: int
     steps: int = 0
-    place: Place | None = None
-    """Where its optimizer steps, once it was told of."""
 
 
 @final
@@ -52,6 +50,8 @@ class PilingGradientsProbe(Probe):
         """Looks that are left at an optimizer of sparse gradients, by its identity."""
         self._piles: dict[int, _Pile] = {}
         """By the identity of the parameter."""
+        self._told: dict[int, tuple[Place, list[_Pile]]] = {}
+        """By optimizer: where it steps, and its gradients that pile up."""
         self.unsubscribe("on_optimizer_step_start")
 
     def on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
@@ -67,52 +67,60 @@ class PilingGradientsProbe(Probe):
         number = id(optimizer)
         if not self._left.get(number):
             return
-        grows = False
+        grown: list[tuple[int, torch.Tensor]] = []
+        piles: list[_Pile] = []
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 gradient = gradient_of(parameter)
                 if gradient is not None and gradient.layout is not torch.strided:
-                    grows |= self._follow(parameter, gradient)
-        if not grows:
+                    pile = self._follow(parameter, gradient)
+                    if pile.steps:
+                        piles.append(pile)
+                        grown.append((pile.bytes, parameter))
+        if any(pile.steps >= MIN_STEPS for pile in piles):
+            self._left[number] = 1
+            largest = max(grown, key=lambda one: one[0])[1]
+            self._told[number] = replace(call_site(), holder=self._name(largest)), piles
+            self._tell(*self._told[number])
+        if not piles or number in self._told:
             self._left[number] -= 1
             if not any(self._left.values()):
                 self.unsubscribe("on_optimizer_step_start")
 
     def on_run_end(self) -> None:
         """What was told of is sized once more."""
-        for pile in self._piles.values():
-            gradient = pile.gradient()
-            if pile.place is not None and gradient is not None:
-                self._tell(pile, pile.place, (storage_key(gradient) or (0, pile.bytes))[1])
+        for place, piles in self._told.values():
+            self._tell(place, piles)
 
     def remove(self) -> None:
         """Forgets all gradients."""
         self._piles.clear()
 
-    def _follow(self, parameter: torch.Tensor, gradient: torch.Tensor) -> bool:
-        """Compares a gradient with what it was at the step before; whether it is to be followed on."""
+    def _follow(self, parameter: torch.Tensor, gradient: torch.Tensor) -> _Pile:
+        """Compares a gradient with what it was at the step before."""
         size = (storage_key(gradient) or (0, 0))[1]
         pile = self._piles.get(id(parameter))
         if pile is None or pile.gradient() is not gradient or size <= pile.bytes:
-            self._piles[id(parameter)] = _Pile(weakref.ref(gradient), size, size, self.watch.batch)
-            return False
-        pile.bytes, pile.steps = size, pile.steps + 1
-        if pile.steps >= MIN_STEPS and pile.place is None:
-            pile.place = replace(call_site(), holder=self._name(parameter))
-            self._tell(pile, pile.place, size)
-        return pile.place is None
+            pile = self._piles[id(parameter)] = _Pile(weakref.ref(gradient), size, size, self.watch.batch)
+        else:
+            pile.bytes, pile.steps = size, pile.steps + 1
+        return pile
 
-    def _tell(self, pile: _Pile, place: Place, size: int) -> None:
-        batches = max(self.watch.batch - pile.first_batch, 1)
+    def _tell(self, place: Place, piles: list[_Pile]) -> None:
+        for pile in piles:
+            gradient = pile.gradient()
+            pile.bytes = ((storage_key(gradient) if gradient is not None else None) or (0, pile.bytes))[1]
+        nbytes, first = sum(pile.bytes for pile in piles), min(pile.first_batch for pile in piles)
+        more = nbytes - sum(pile.first_bytes for pile in piles)
         self.report(
             PilingGradients(
                 batch=self.watch.batch,
                 stage=Stage.TRAIN,
                 place=place,
-                steps=pile.steps,
-                first_batch=pile.first_batch,
-                bytes=size,
-                bytes_per_batch=(size - pile.first_bytes) / batches,
+                gradients=len(piles),
+                first_batch=first,
+                bytes=nbytes,
+                bytes_per_batch=more / max(self.watch.batch - first, 1),
             )
         )
 

@@ -24,13 +24,13 @@ class StaleGradients(Fact):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PilingGradients(Fact):
-    """A sparse gradient gets more rows with every backward, and nothing takes it away; the place is its step's."""
+    """Sparse gradients get more rows with every backward, and nothing takes them away; the place is their step's."""
 
-    steps: int
-    """Optimizer steps in a row at which it was seen to be larger than at the one before."""
+    gradients: int
+    """Those of one optimizer; the holder is the largest."""
     first_batch: int
     bytes: int
-    """Its indices and values."""
+    """Indices and values."""
     bytes_per_batch: float
 
 
