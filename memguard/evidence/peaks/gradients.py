@@ -185,7 +185,8 @@ def _is_optimized_by_hand(model: nn.Module) -> bool:
 
 def _some_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """Those of the first parameters of an optimizer."""
-    return gradients_of(itertools.islice(stepped_by([optimizer]), SAMPLE))
+    first = optimizer.param_groups[0]["params"]  # in each batch that is looked at: as a rule there are enough in it
+    return gradients_of(first[:SAMPLE] if len(first) >= SAMPLE else itertools.islice(stepped_by([optimizer]), SAMPLE))
 
 
 def _gradients(module: nn.Module) -> list[torch.Tensor]:
