@@ -12,7 +12,7 @@ from memguard.text.units import format_bytes, parse_bytes
         (24 * 1024**3, "24.0 GiB"),
         (None, "unknown"),
         (-2048, "-2.00 KiB"),
-        (150_016, "147 KiB"),  # 146.5: halves go up, as JavaScript has it in the Memory tab
+        (150_016, "146 KiB"),  # 146.5: a half goes to the even number, as it does in the Memory tab
     ],
 )
 def test_sizes_are_written_in_binary_units(nbytes: int | None, text: str) -> None:

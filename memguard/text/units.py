@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 GIB = 1024**3
@@ -23,9 +22,7 @@ def format_bytes(nbytes: float | None) -> str:
         value, unit = value / 1024, unit + 1
     if unit == 0:
         return f"{value:.0f} bytes"
-    scale = 100 if abs(value) < 10 else 10 if abs(value) < 100 else 1
-    rounded = math.copysign(math.floor(abs(value) * scale + 0.5) / scale, value)  # halves go up, as in the Memory tab
-    return f"{rounded:.{len(str(scale)) - 1}f} {_UNITS[unit]}"
+    return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 100 else 0}f} {_UNITS[unit]}"
 
 
 def parse_bytes(text: str) -> int:

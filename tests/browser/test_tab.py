@@ -837,3 +837,12 @@ def test_a_snapshot_needs_no_recording(visit: Visit, demo: Path, tmp_path: Path)
         frame.set_input_files("#snapshot-file", str(next(demo.rglob("snapshot.pickle"))))
         frame.wait_for_selector("#history canvas")
         visit.page.goto("about:blank")  # before its server goes
+
+
+def test_sizes_are_the_same_text_as_in_the_terminal(visit: Visit, url: str) -> None:
+    """Halves too, which Python gives to the even digit: 146.5 KiB, 12.25 MiB."""
+    sizes = [0, 1023, 1536, 150_016, 151_040, 12 * MIB + MIB // 4, MIB + MIB // 8, 99 * MIB, 24 * GIB - 1, 3**30]
+    frame = visit.alone(url)
+    script = "async (sizes) => sizes.map((await import('/data/plugin/memguard/static/format.js')).formatBytes)"
+    texts = frame.evaluate(script, sizes)
+    assert texts == [format_bytes(size) for size in sizes]

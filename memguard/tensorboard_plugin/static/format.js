@@ -11,7 +11,15 @@ export function formatBytes(nbytes) {
     unit += 1;
   }
   if (unit === 0) return `${value.toFixed(0)} bytes`;
-  return `${value.toFixed(Math.abs(value) < 10 ? 2 : Math.abs(value) < 100 ? 1 : 0)} ${UNITS[unit]}`;
+  return `${rounded(value, Math.abs(value) < 10 ? 2 : Math.abs(value) < 100 ? 1 : 0)} ${UNITS[unit]}`;
+}
+
+// A half goes to the even digit, as Python's format has it: a size is the same text in the terminal and here.
+function rounded(value, digits) {
+  const scaled = value * 10 ** digits;
+  const below = Math.floor(scaled);
+  const even = scaled - below === 0.5 ? below + Math.abs(below % 2) : Math.round(scaled);
+  return (even / 10 ** digits).toFixed(digits);
 }
 
 export function formatDifference(nbytes) {
