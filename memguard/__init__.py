@@ -72,18 +72,20 @@ _HOMES = {
 __all__ = ["MemGuard", "__version__", "forecast", *_HOMES]  # pyright: ignore
 
 
-def __getattr__(name: str) -> Any:
-    from memguard.loading import load
+if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others
 
-    if name == "MemGuard":  # not kept: it suits the Lightning packages that are imported at this moment
-        return load("memguard.integrations.lightning_class").memguard_class()
-    if name == "forecast":  # the package is the function, see there
-        return load("memguard.forecast")
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'memguard' has no attribute {name!r}")
-    value = globals()[name] = getattr(load(home), name)
-    return value
+    def __getattr__(name: str) -> Any:
+        from memguard.loading import load
+
+        if name == "MemGuard":  # not kept: it suits the Lightning packages that are imported at this moment
+            return load("memguard.integrations.lightning_class").memguard_class()
+        if name == "forecast":  # the package is the function, see there
+            return load("memguard.forecast")
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'memguard' has no attribute {name!r}")
+        value = globals()[name] = getattr(load(home), name)
+        return value
 
 
 def __dir__() -> list[str]:

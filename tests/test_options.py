@@ -170,7 +170,7 @@ def test_a_misspelt_argument_of_the_forecast_is_answered_as_well() -> None:
 
 @pytest.mark.slow
 def test_a_misspelt_option_fails_the_type_check(tmp_path: Path) -> None:
-    """Mypy refuses it in a user's program, for functions and callbacks alike, and takes what is right."""
+    """Mypy refuses it for functions and callbacks alike, and a misspelt function too; it takes what is right."""
     mypy = pytest.importorskip("mypy.api")
     program = tmp_path / "train.py"
     program.write_text(
@@ -180,11 +180,12 @@ def test_a_misspelt_option_fails_the_type_check(tmp_path: Path) -> None:
         "memguard.watch(model, logdr='runs')\n"
         "memguard.wrap(model, validation='on')\n"
         "memguard.MemGuard(log_evry=3)\n"
+        "memguard.wach(model)\n"
     )
     told, _, _ = mypy.run(
         ["--strict", "--follow-imports=silent", "--no-error-summary", "--cache-dir", str(tmp_path), str(program)]
     )
-    assert [line.split(":")[1] for line in told.splitlines() if ": error:" in line] == ["4", "5", "6"]
+    assert [line.split(":")[1] for line in told.splitlines() if ": error:" in line] == ["4", "5", "6", "7"]
 
 
 def test_the_open_run_is_found(tmp_path: Path) -> None:
