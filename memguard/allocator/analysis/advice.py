@@ -94,12 +94,12 @@ def _after(failed: OutOfMemoryEvent, expandable: bool, trial: Callable[[], Trial
             "with expandable segments; free large tensors before small ones are made beside them, or use fewer streams."
         )
     in_pieces = (
-        f"The allocation of {needed} failed although {format_bytes(failed.free_bytes)} were free in pieces: that is "
-        "fragmentation. "
+        f"The allocation of {needed} failed although {format_bytes(failed.free_bytes)} were free, in pieces or in "
+        "segments for other sizes (tensors of up to 1 MiB have their own). "
     )
     tried = trial()
     if tried is None:
-        return f"{in_pieces}{EXPANDABLE_CONF} may be enough against it, but this history cannot show it."
+        return f"{in_pieces}{EXPANDABLE_CONF} may help, but this history cannot show it."
     if tried.other_num_ooms:
         return (
             f"{in_pieces}Replayed with expandable segments it fails too; make the batch smaller, or free large tensors "

@@ -152,7 +152,7 @@ def freed_by_collector(
     circles: int = 0,
     nbytes: int | None = None,
 ) -> FreedByCollector:
-    """What is to be told of what only the collector frees.
+    """The fact about memory that only the collector frees.
 
     Args:
         watch: The run.

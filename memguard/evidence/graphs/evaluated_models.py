@@ -106,7 +106,7 @@ def largest(models: Iterable[EvaluatedModel]) -> EvaluatedModel:
 MIN_UNUSED = 3
 """Graphs of one line that died unused."""
 LARGER = 1.5
-"""Its graph over those that were used, from where on it is told: else it adds nothing to the peak."""
+"""An unused graph is reported from so many times the used ones on: a smaller one adds nothing to the peak."""
 Way: TypeAlias = "tuple[tuple[str | None, int | None], ...]"
 """Files and lines of the user's functions, innermost first."""
 MOST_LINES = 16
@@ -151,7 +151,7 @@ class EvalLines:
     """Tells the graphs of evaluation apart by the line that called the model, and by the model's class.
 
     Where an evaluation adapts to a task, attacks or explains, backwards run through some of its graphs; each task may
-    have a copy of the model. A line whose graphs none ever used is told where they are larger than those that one did.
+    have a copy of the model. A line whose graphs no backward used is reported if they are larger than the used ones.
     So it is in training, where one call alone may be for its values: of a whole roll-out, of a pool to choose from. It
     is reported as well where its graphs live beside later ones, whatever their size. A function may ask for values and
     for what is trained: the way to it tells these calls apart. A model may be trained as a part of another one, and

@@ -126,7 +126,7 @@ class GraphContents:
 
     @property
     def gave_up(self) -> bool:
-        """Whether some graph was too large to be looked at whole."""
+        """Whether some graph was too large to walk to its end."""
         return self._reach.gave_up
 
     @property

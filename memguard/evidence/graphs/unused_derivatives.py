@@ -70,8 +70,8 @@ class DerivativesProbe(Probe):
     the graph of the first.
 
     Outside of a model a line is judged whose derivatives all die without a backward: residuals in an evaluation; in
-    training first-order inner steps, a penalty that is only logged. One that is used silences its line for good, in
-    that mode of the model.
+    training first-order inner steps, or a penalty that is only logged. Once a derivative is used, its line is no longer
+    judged in that mode of the model.
     """
 
     name: ClassVar[str] = "derivatives"
@@ -83,9 +83,9 @@ class DerivativesProbe(Probe):
         self._open: list[tuple[ForwardGraph, Derivative]] = []
         """Derivatives taken outside that may still be used."""
         self._lines: dict[tuple[Place, bool], _Line | None] = {}
-        """By line, and whether the model trains; None where one was used, or it was told."""
+        """By line, and whether the model trains; None once a derivative was used, or the line was reported."""
         self._sizes: dict[tuple[int, bool], list[int]] = {}
-        """Of a model's graphs, likewise, where they are asked for: those of its next forwards."""
+        """Bytes of the next graphs of a model, by its id and whether it trains; only of models whose size is wanted."""
 
     def on_forward_end(self, module: nn.Module, args: tuple[object, ...], output: object) -> None:
         """Sizes what the second answer of such a model holds."""
@@ -183,7 +183,7 @@ class DerivativesProbe(Probe):
         watch, record = self.watch, self.watch.record
         module = next((root for root in watch.models if id(root) == mark.module), None)
         least = max(LEAST_BYTES, (least_of_remark(record) or 0) if mark.training else 0)
-        # Of a backward with create_graph the gradients carry the graph: that is told as such (MG104).
+        # After a backward with create_graph the gradients keep the graph: MG104 reports that.
         is_backward = _BACKWARD.search(linecache.getline(place.file or "", place.line or 0))
         if nbytes < least or is_backward or (module is None and mark.module):
             return
