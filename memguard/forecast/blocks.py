@@ -68,6 +68,12 @@ class Blocks:
         known = self._live.get(tensor.untyped_storage()._cdata)
         return known[0] if known is not None else None
 
+    def record_stream(self, tensor: torch.Tensor, stream: int) -> None:
+        """Another stream uses a tensor's memory: once let go, it waits for what that stream has to do."""
+        known = self._live.get(tensor.untyped_storage()._cdata)
+        if known is not None and known[1]:
+            self.mark(Kind.RECORD_STREAM, block=known[0], nbytes=stream)
+
     def resized_storage(self, storage: torch.UntypedStorage, owner: str, site: int) -> None:
         """A storage that is known has another size now."""
         key = storage._cdata

@@ -21,6 +21,7 @@ from memguard.forecast.fakes.autocast_inputs import AutocastInputs
 from memguard.forecast.fakes.compiled import follow_compiled, has_compiled
 from memguard.forecast.fakes.device_guard import install_device_guard
 from memguard.forecast.fakes.gpu import become_gpu
+from memguard.forecast.fakes.gpu_numbers import GpuNumbers
 from memguard.forecast.fakes.placement import Placement
 from memguard.forecast.fakes.process_group import Place, join, name_process
 from memguard.forecast.fakes.speed import hasten_fake_tensors
@@ -80,7 +81,11 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
         kept = [install_attention(tracer), install_rms_norm(tracer), install_group_norm(tracer)]
         kept += [install_products(), undecomposed()]
     with fake_mode, tracer, contextlib.ExitStack() as modes:
-        model, optimizers, step = make()
+        numbers = GpuNumbers()
+        with numbers:
+            model, optimizers, step = make()
+        if numbers.seen:
+            modes.enter_context(numbers)  # every operator takes a little longer, so only where it is needed
         optimizers = _optimizers(optimizers)
         apply_change(setting.change, model, optimizers)
         own = step  # whose closure holds the inputs, whoever calls it

@@ -9,6 +9,7 @@ from types import CodeType, FrameType, ModuleType
 
 import torch
 
+from memguard.forecast.fakes.streams import current
 from memguard.forecast.trace import Site
 
 _sequence_number: Callable[[], int] = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
@@ -40,6 +41,8 @@ class Sites:
         self.optimizer_depth = 0
         self.stepping = False
         self._of_sequence: dict[int, int] = {}
+        self._streams: dict[int, int] = {}
+        """Of nodes whose forward ran on another stream than the default one: there their backward runs too."""
         self._sequence = _sequence_number()
         self.setup = self._intern(Site(None, None, None, "", "setup"))
 
@@ -86,6 +89,7 @@ class Sites:
     def index(self, frame: FrameType | None) -> int:
         """The number of the place from which the operator at `frame` was called."""
         node = torch._C._current_autograd_node()
+        current.of_node = self._streams.get(node._sequence_nr(), 0) if self._streams and node is not None else 0
         if node is not None:
             forward = self._of_sequence.get(node._sequence_nr())
             if forward is not None:
@@ -104,5 +108,7 @@ class Sites:
         sequence = _sequence_number()
         for value in range(self._sequence, sequence):
             self._of_sequence[value] = number
+            if current.stream.number:
+                self._streams[value] = current.stream.number
         self._sequence = sequence
         return number

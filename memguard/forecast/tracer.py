@@ -23,7 +23,7 @@ from memguard.forecast.trace import Mesh, Trace
 
 _ENGINE = engine_code()
 _PRIM_DEVICE = torch.ops.prim.device.default
-_DISPATCH, _OPERATORS = "__torch_dispatch__", torch._ops.__file__
+_MODES, _OPERATORS = ("__torch_dispatch__", "__torch_function__"), torch._ops.__file__
 _EMPTY = torch.ops.aten.empty.memory_format
 _ADD = torch.ops.aten.add.Tensor
 _TO_COPY = torch.ops.aten._to_copy.default
@@ -243,7 +243,7 @@ class Tracer(Fakes, TorchDispatchMode):
 def _call(frame: FrameType) -> tuple[int, int]:
     """The instruction that asked for an operator; frames of dispatch modes come and go at one address."""
     caller: FrameType | None = frame
-    while caller is not None and (caller.f_code.co_name == _DISPATCH or caller.f_code.co_filename == _OPERATORS):
+    while caller is not None and (caller.f_code.co_name in _MODES or caller.f_code.co_filename == _OPERATORS):
         frame, caller = caller, caller.f_back
     frame = caller or frame
     return id(frame), frame.f_lasti

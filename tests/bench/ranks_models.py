@@ -88,6 +88,62 @@ class Decoder(nn.Module):
         return F.cross_entropy(out.flatten(0, 1).float(), tokens.flatten())
 
 
+class Tied(Decoder):
+    """A language model whose output layer has the embedding's weight."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.output.weight = self.embedding.weight  # type: ignore[union-attr]
+
+
+class _Adapter(nn.Module):
+    """A linear layer that is not trained, and a small one beside it that is."""
+
+    def __init__(self, inner: nn.Linear, rank: int = 16) -> None:
+        super().__init__()
+        self.inner = inner.requires_grad_(False)
+        self.down = nn.Linear(inner.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, inner.out_features, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x) + self.up(self.down(x))
+
+
+class Adapters(Decoder):
+    """A language model of which only adapters are trained."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.requires_grad_(False)
+        for block in self.blocks:
+            attention: Any = block.attention
+            attention.wq, attention.wv = _Adapter(attention.wq), _Adapter(attention.wv)
+
+
+class _Experts(nn.Module):
+    """Feed-forwards of which each token takes one, by its place."""
+
+    def __init__(self, width: int, inner: int, number: int) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(Feed(width, inner) for _ in range(number))
+        self.gate = nn.Linear(width, number, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = self.gate(x).softmax(-1)
+        parts = x.chunk(len(self.experts), 1)
+        out = torch.cat([expert(part) for expert, part in zip(self.experts, parts, strict=True)], 1)
+        return out * weights.amax(-1, keepdim=True)
+
+
+class Mixture(Decoder):
+    """A language model with several feed-forwards in each block."""
+
+    def __init__(self, width: int, layers: int, heads: int, shared: int, inner: int, words: int) -> None:
+        super().__init__(width, layers, heads, shared, inner, words)
+        for block in self.blocks:
+            block.feed = _Experts(width, inner, 4)
+
+
 class Pictures(nn.Module):
     """A vision transformer."""
 
@@ -180,6 +236,9 @@ MODELS: dict[str, Callable[[], Any]] = {
     "gpt": lambda: Decoder(512, 6, 8, 8, 2048, 8192, nn.LayerNorm),
     "llama": lambda: Decoder(768, 8, 12, 4, 2048, 16000),
     "wide": lambda: Decoder(1024, 4, 16, 16, 4096, 32000),
+    "tied": lambda: Tied(512, 6, 8, 8, 1536, 24000),
+    "adapters": lambda: Adapters(768, 6, 12, 12, 2048, 16000),
+    "mixture": lambda: Mixture(512, 4, 8, 4, 1024, 8192),
     "vit": Pictures,
     "convnet": Convolutions,
     "uneven": Uneven,

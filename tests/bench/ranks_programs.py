@@ -109,6 +109,7 @@ def ddp(case: Case, options: list[str]) -> Made:
         "static": {"static_graph": True},
         "unused": {"find_unused_parameters": True},
         "small": {"bucket_cap_mb": 5},
+        "large": {"bucket_cap_mb": 500},
     }
     chosen = {key: value for option in options if option in given for key, value in given[option].items()}
     model = DistributedDataParallel(inner, device_ids=[torch.cuda.current_device()], **chosen)
@@ -116,7 +117,12 @@ def ddp(case: Case, options: list[str]) -> Made:
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 
         model.register_comm_hook(None, bf16_compress_hook)
-    optimizer = _optimizer(case, model)
+    if "divided" in options:
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        optimizer: torch.optim.Optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=1e-3)
+    else:
+        optimizer = _optimizer(case, model)
     made = _step(case, model, optimizer, model)
     if "accumulated" not in options:
         return made
@@ -135,7 +141,8 @@ def fsdp(case: Case, options: list[str]) -> Made:
 
     given: dict[str, Any] = {}
     if case.precision == "mixed":
-        given["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        reduced = None if "reduced" in options else torch.float32
+        given["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduced)
     if "hybrid" in options:
         given["mesh"] = init_device_mesh("cuda", (2, dist.get_world_size() // 2), mesh_dim_names=("replicate", "shard"))
     if "kept" in options:
@@ -157,13 +164,20 @@ def fsdp(case: Case, options: list[str]) -> Made:
             fully_shard([first, second], **given)
     elif "whole" not in options:
         for block in blocks:
+            if "layers" in options:
+                for layer in block.modules():
+                    if isinstance(layer, nn.Linear):
+                        fully_shard(layer, **given)
             fully_shard(block, **given)
+    if "ignored" in options:
+        given["ignored_params"] = set(model.embedding.parameters())
     whole = fully_shard(_Whole(model), **given)
     if "meta" in options:
         whole.to_empty(device="cuda")
     if "prefetch" in options:
         for block, following in itertools.pairwise(blocks):
             block.set_modules_to_forward_prefetch([following])
+            following.set_modules_to_backward_prefetch([block])
     optimizer = _optimizer(case, whole)
     made = _step(case, whole, optimizer, whole)
     if not {"accumulated", "clipped"} & set(options):
@@ -172,11 +186,49 @@ def fsdp(case: Case, options: list[str]) -> Made:
     def step() -> None:
         if "accumulated" in options:
             whole.set_requires_gradient_sync(False)
+            whole.set_reshard_after_backward("kept" not in options)
             whole(case.batch).backward()
             whole.set_requires_gradient_sync(True)
+            whole.set_reshard_after_backward(True)
         whole(case.batch).backward()
         if "clipped" in options:
             torch.nn.utils.clip_grad_norm_(whole.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return whole, optimizer, step
+
+
+def fsdp1(case: Case, options: list[str]) -> Made:
+    """FullyShardedDataParallel, with each block a unit."""
+    from torch.distributed.fsdp import BackwardPrefetch, CPUOffload, FullyShardedDataParallel, MixedPrecision
+    from torch.distributed.fsdp import ShardingStrategy as Strategy
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+    device = torch.cuda.current_device()
+    model = _model(case)
+    given: dict[str, Any] = {"auto_wrap_policy": ModuleWrapPolicy({type(model.blocks[0])}), "device_id": device}
+    given["use_orig_params"] = "flat" not in options
+    if case.precision == "mixed":
+        given["mixed_precision"] = MixedPrecision(torch.bfloat16, torch.float32, torch.bfloat16)
+    if "kept" in options:
+        given["sharding_strategy"] = Strategy.SHARD_GRAD_OP
+    if "hybrid" in options:
+        mesh = init_device_mesh("cuda", (2, dist.get_world_size() // 2), mesh_dim_names=("replicate", "shard"))
+        given |= {"sharding_strategy": Strategy.HYBRID_SHARD, "device_mesh": mesh}
+    if "offload" in options:
+        given["cpu_offload"] = CPUOffload(True)
+    if "late" in options:
+        given["backward_prefetch"] = BackwardPrefetch.BACKWARD_POST
+    whole = FullyShardedDataParallel(_Whole(model), **given)
+    optimizer = _optimizer(case, whole)
+    made = _step(case, whole, optimizer, whole)
+    if "clipped" not in options:
+        return made
+
+    def step() -> None:
+        whole(case.batch).backward()
+        whole.clip_grad_norm_(1.0)
         optimizer.step()
         optimizer.zero_grad()
 
@@ -192,11 +244,12 @@ def tensor(case: Case, options: list[str]) -> Made:
         PrepareModuleInput,
         RowwiseParallel,
         SequenceParallel,
+        loss_parallel,
         parallelize_module,
     )
 
     world = dist.get_world_size()
-    size = 4 if "sharded" in options else world
+    size = 4 if "sharded" in options or "half" in options else world
     mesh = init_device_mesh("cuda", (world // size, size), mesh_dim_names=("dp", "tp"))
     model = _model(case).cuda()
     if case.precision == "bf16":
@@ -204,7 +257,11 @@ def tensor(case: Case, options: list[str]) -> Made:
     sequence = "sequence" in options
     ends: dict[str, Any] = {
         "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1) if sequence else Replicate()),
-        "output": ColwiseParallel(input_layouts=Shard(1) if sequence else Replicate(), output_layouts=Replicate()),
+        "output": ColwiseParallel(
+            input_layouts=Shard(1) if sequence else Replicate(),
+            output_layouts=Shard(-1) if "loss" in options else Replicate(),
+            use_local_output="loss" not in options,
+        ),
     }
     if sequence:
         ends["norm"] = SequenceParallel()
@@ -234,16 +291,35 @@ def tensor(case: Case, options: list[str]) -> Made:
             fully_shard(block, **given)
         fully_shard(model, **given)
     optimizer = _optimizer(case, model)
-    return _step(case, model, optimizer, model.loss)
+    made = _step(case, model, optimizer, model.loss)
+    if "loss" not in options:
+        return made
+
+    def step() -> None:
+        with loss_parallel():
+            made[2]()
+
+    return model, optimizer, step
 
 
 def pipeline(case: Case, options: list[str]) -> Made:
     """A stage of a pipeline, or several of them."""
-    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+    from torch.distributed import pipelining
+    from torch.distributed.fsdp import fully_shard
 
     world, rank = dist.get_world_size(), dist.get_rank()
+    across: Any = None
+    if "sharded" in options:
+        across = init_device_mesh("cuda", (world // 2, 2), mesh_dim_names=("pp", "dp"))
+        rank, world = across["pp"].get_local_rank(), world // 2
     device = torch.device("cuda", torch.cuda.current_device())
-    each = 2 if "interleaved" in options else 1
+    loops: dict[str, Any] = {
+        "interleaved": pipelining.ScheduleInterleaved1F1B,
+        "looped": pipelining.ScheduleLoopedBFS,
+        "split": pipelining.ScheduleInterleavedZeroBubble,
+    }
+    loop = next((loops[option] for option in options if option in loops), None)
+    each = 2 if loop else 1
     count = each * world
     whole = _model(case)
     width, words, layers = whole.output.in_features, whole.words, len(whole.blocks)
@@ -259,27 +335,34 @@ def pipeline(case: Case, options: list[str]) -> Made:
         if number < count - 1:
             part.norm = part.output = None
         part = part.to(device, dtype)
+        if across is not None:
+            for block in part.blocks:
+                fully_shard(block, mesh=across["dp"], reshard_after_forward=False)
+            fully_shard(part, mesh=across["dp"], reshard_after_forward=False)
         parts.append(part)
         tokens = torch.empty(micro, length, dtype=torch.int64, device="meta")
         hidden = torch.empty(micro, length, width, dtype=dtype, device="meta", requires_grad=True)
         logits = torch.empty(micro, length, words, dtype=dtype, device="meta", requires_grad=True)
         shapes = (tokens if number == 0 else hidden,), (logits if number == count - 1 else hidden,)
-        stages.append(PipelineStage(part, number, count, device, input_args=shapes[0], output_args=shapes[1]))
+        given: dict[str, Any] = {"input_args": shapes[0], "output_args": shapes[1]}
+        if across is not None:
+            given["group"] = across.get_group("pp")
+        stages.append(pipelining.PipelineStage(part, number, count, device, **given))
 
     def loss(out: Tensor, target: Tensor) -> Tensor:
         return F.cross_entropy(out.flatten(0, 1).float(), target.flatten())
 
-    if "interleaved" in options:
-        schedule: Any = ScheduleInterleaved1F1B(stages, case.batch // micro, loss_fn=loss)
+    if loop:
+        schedule: Any = loop(stages, case.batch // micro, loss_fn=loss)
     else:
-        kind = ScheduleGPipe if "gpipe" in options else Schedule1F1B
+        kind: Any = pipelining.ScheduleGPipe if "gpipe" in options else pipelining.Schedule1F1B
         schedule = kind(stages[0], case.batch // micro, loss_fn=loss)
     optimizer = _optimizer(case, parts)
 
     def step() -> None:
         tokens = torch.randint(0, words, (case.batch, length), device=device)
-        given = (tokens,) if rank == 0 else ()
-        schedule.step(*given, **({"target": tokens} if rank == world - 1 else {}))
+        fed = (tokens,) if rank == 0 else ()
+        schedule.step(*fed, **({"target": tokens} if rank == world - 1 else {}))
         optimizer.step()
         optimizer.zero_grad()
 
@@ -287,7 +370,7 @@ def pipeline(case: Case, options: list[str]) -> Made:
 
 
 LAYOUTS: dict[str, Callable[[Case, list[str]], Made]] = {
-    function.__name__: function for function in (ddp, fsdp, tensor, pipeline)
+    function.__name__: function for function in (ddp, fsdp, fsdp1, tensor, pipeline)
 }
 
 
@@ -356,4 +439,63 @@ def cases() -> list[Case]:
         Case("llama", "pipeline interleaved", "bf16", batch=16, processes=4),
         Case("llama", "pipeline interleaved", "bf16", batch=16, processes=4, rank=3),
     ]
+    return found + _further()
+
+
+def _further() -> list[Case]:
+    """Models with shared, frozen and routed weights, FSDP1, losses on sharded logits, further schedules."""
+    found = [Case(model, "ddp", "autocast", batch=8, rank=2) for model in ("tied", "adapters", "mixture")]
+    found += [
+        Case("adapters", "ddp unused", checkpointed=True),
+        Case("tied", "ddp static", "bf16", optimizer="fused"),
+        Case("mixture", "ddp view large"),
+        Case("llama", "ddp large", "autocast", batch=2, nodes=4, rank=17),
+        Case("gpt", "ddp divided", rank=3),
+        Case("vit", "ddp divided view", "autocast"),
+    ]
+    for model in ("tied", "adapters", "mixture"):
+        found += [
+            Case(model, "fsdp", rank=1),
+            Case(model, "fsdp", "mixed", True, batch=8),
+            Case(model, "fsdp kept", "mixed", batch=8, rank=6),
+            Case(model, "fsdp hybrid", "mixed", nodes=2, rank=11),
+        ]
+    found += [
+        Case("gpt", "fsdp layers", "mixed"),
+        Case("llama", "fsdp layers", checkpointed=True, rank=5),
+        Case("gpt", "fsdp ignored", "mixed"),
+        Case("llama", "fsdp reduced", "mixed", batch=8),
+        Case("wide", "fsdp prefetch", checkpointed=True),
+        Case("gpt", "fsdp accumulated kept", "mixed"),
+        Case("translation", "fsdp offload", rank=2),
+        Case("uneven", "fsdp", processes=6, rank=5),
+        Case("convnet", "fsdp", batch=16),
+        Case("vit", "fsdp", batch=32, nodes=16, rank=100),
+    ]
+    for model in ("gpt", "llama", "vit"):
+        found += [Case(model, "fsdp1"), Case(model, "fsdp1", "mixed", True, rank=7)]
+    found += [
+        Case("llama", "fsdp1 kept", "mixed"),
+        Case("gpt", "fsdp1 flat clipped"),
+        Case("gpt", "fsdp1 hybrid", "mixed", nodes=2, rank=9),
+        Case("wide", "fsdp1 late", "mixed"),
+    ]
+    for model in ("gpt", "wide"):
+        found += [
+            Case(model, "tensor loss"),
+            Case(model, "tensor sequence loss", "bf16", True, batch=8),
+            Case(model, "tensor loss sharded", "mixed", rank=6),
+        ]
+    found += [
+        Case("llama", "tensor sequence", processes=4, rank=2),
+        Case("llama", "tensor half", "autocast", batch=8),
+        Case("llama", "tensor sequence sharded", "bf16", nodes=2, rank=13),
+    ]
+    for rank in (0, 1, 3):
+        found += [
+            Case("llama", "pipeline gpipe", "bf16", True, rank, batch=32, processes=4),
+            Case("llama", "pipeline looped", checkpointed=rank == 1, rank=rank, batch=16, processes=4),
+            Case("llama", "pipeline split", "bf16", rank=rank, batch=32, processes=4),
+        ]
+    found += [Case("llama", "pipeline sharded", "bf16", rank=rank, batch=16) for rank in (0, 3, 7)]
     return found

@@ -329,12 +329,12 @@ def _watch_storages(tracer: Tracer) -> None:
 
 
 def _move_by_swapping() -> None:
-    """Fake tensors cannot be moved to another device by setting ``data``, as `fully_shard` does."""
-    from torch.distributed.fsdp import _fully_shard
+    """Fake tensors cannot be moved to another device by setting ``data``, as FSDP does in both its forms."""
+    from torch.distributed.fsdp import _fully_shard, _init_utils
 
-    def move(parameters: Any, buffers: Any, device: torch.device) -> None:
+    def move(parameters: Any, buffers: Any, device: torch.device | None) -> None:
         for tensor in (*parameters, *buffers):
-            if tensor.device == device or tensor.device.type == "meta":
+            if device is None or tensor.device == device or tensor.device.type == "meta":
                 continue
             with torch.no_grad():
                 moved = tensor.detach().to(device)
@@ -342,6 +342,6 @@ def _move_by_swapping() -> None:
                 moved = nn.Parameter(moved, requires_grad=tensor.requires_grad)
             torch.utils.swap_tensors(tensor, moved)
 
-    for module in vars(_fully_shard).values():
+    for module in (*vars(_fully_shard).values(), _init_utils):
         if hasattr(module, "_move_states_to_device"):
             module._move_states_to_device = move

@@ -84,15 +84,16 @@ class _Current:
     def __init__(self) -> None:
         self.stream = FakeStream()
         self.stream.number = self.stream.cuda_stream = self.stream.stream_id = 0
+        self.of_node = 0
 
 
 current = _Current()
-"""The stream that user code has chosen."""
+"""The stream that user code has chosen, and in a backward that of the forward which it belongs to."""
 
 
 def current_stream() -> int:
-    """The number of the stream that user code has chosen."""
-    return current.stream.number
+    """The number of the stream on which things happen now."""
+    return current.stream.number or current.of_node
 
 
 @final

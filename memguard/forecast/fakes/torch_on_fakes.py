@@ -14,6 +14,7 @@ from torch.optim import optimizer as optimizer_module
 from torch.utils import _foreach_utils
 
 from memguard.forecast.fakes.compiled import compile_on_fakes
+from memguard.forecast.fakes.tensors import inside
 from memguard.forecast.kernels.packed_sequences import install_padding
 from memguard.forecast.kernels.recurrent import count_recurrent_layers
 from memguard.forecast.tracer import Tracer
@@ -52,6 +53,8 @@ def prepare_torch(tracer: Tracer) -> None:
         if FakeTensor not in supported:
             supported.append(FakeTensor)  # or optimizers would not choose their foreach form, the default on CUDA
     _ask_no_driver()
+    _record_streams(tracer)
+    _tell_addresses()
     torch.compile = compile_on_fakes(tracer)
     torch.ctc_loss = _ctc_loss(torch.ctc_loss)
     count_recurrent_layers(tracer)
@@ -68,6 +71,33 @@ def _ask_no_driver() -> None:
     setattr(fake_tensor, "init_gpu_context", lambda device: None)  # noqa: B010 - not every torch has it
     backend: Any = getattr(torch._C, "_ConvBackend")  # noqa: B009 - the stubs give it another name
     setattr(torch._C, "_select_conv_backend", lambda *_, **__: backend.Slow2d)  # noqa: B010
+
+
+def _record_streams(tracer: Tracer) -> None:
+    """PyTorch takes streams of its own types only."""
+
+    def record_stream(self: torch.Tensor, stream: Any) -> None:
+        for part in inside(self):
+            tracer.record_stream(part, stream.number)
+
+    setattr(torch.Tensor, "record_stream", record_stream)  # noqa: B010 - mypy takes it for a method
+
+
+def _tell_addresses() -> None:
+    """Code that asks which tensors lie in one memory compares addresses: of a fake, one that is its storage's alone."""
+    asked = torch.UntypedStorage.data_ptr
+
+    def of_storage(storage: torch.UntypedStorage) -> int:
+        if storage.device.type == "meta":
+            return storage._cdata if storage.nbytes() else 0
+        return asked(storage)
+
+    def of_tensor(self: FakeTensor) -> int:
+        start = of_storage(self.untyped_storage())
+        return start + int(self.storage_offset()) * self.element_size() if start else 0
+
+    setattr(torch.UntypedStorage, "data_ptr", of_storage)  # noqa: B010 - mypy takes it for a method
+    setattr(FakeTensor, "data_ptr", of_tensor)  # noqa: B010
 
 
 def _ctc_loss(ctc_loss: Callable[..., Any]) -> Callable[..., Any]:
