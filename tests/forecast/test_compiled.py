@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import memguard
 from memguard.forecast import forecast_of
@@ -60,6 +61,54 @@ def test_a_backend_that_is_not_inductor_is_said_to_be_a_bound() -> None:
     found = _forecast(lambda model: torch_compile(model, backend="aot_eager"))
     assert found.steady_step.allocated_peak_bytes == _forecast(lambda model: model).steady_step.allocated_peak_bytes
     assert any("upper bound" in note for note in found.notes)
+
+
+def test_a_compiled_optimizer_keeps_its_states_and_takes_nothing_beside_them() -> None:
+    """The states that the compiler lets it make stay; its update is one kernel over all parameters."""
+
+    def make(_: int | None) -> tuple[nn.Module, Any, Callable[[], None]]:
+        model = nn.Sequential(*(nn.Linear(_WIDTH, _WIDTH, bias=False) for _ in range(4))).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        update = torch_compile(optimizer.step)
+
+        def step() -> None:
+            for parameter in model.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+            update()
+            optimizer.zero_grad()
+
+        return model, optimizer, step
+
+    found = forecast_of(make, device="8GiB", steps=2, suggest=False)
+    model = 4 * _WIDTH * _WIDTH * 4
+    assert found.notes == ()
+    assert 4 * model <= found.allocated_peak_bytes < 4 * model + _MIB
+
+
+class _Attention(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.1).sin()
+
+
+def test_a_compiled_checkpoint_with_random_numbers_is_no_bound() -> None:
+    """What is computed again draws the numbers of its forward: the compiler passes the state of a generator."""
+
+    def make(_: int | None) -> tuple[None, None, Callable[[], None]]:
+        part = _Attention()
+
+        @torch_compile
+        def run(x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = checkpoint(part, x.cos(), use_reentrant=False)
+            return y.sum()
+
+        x = torch.zeros(4, 8, 256, 64, device="cuda", requires_grad=True)
+
+        def step() -> None:
+            run(x).backward()  # type: ignore[no-untyped-call]
+
+        return None, None, step
+
+    assert forecast_of(make, device="8GiB", steps=2, suggest=False).notes == ()
 
 
 @pytest.mark.slow

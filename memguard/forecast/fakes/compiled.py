@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.optim import optimizer as optimizers
+from torch.utils._python_dispatch import _disable_current_modes
 
 from memguard.forecast.fakes.compiled_code import Code
+from memguard.forecast.fakes.compiler_values import fold_constants_on_hosts, pass_random_states, trace_first_states
 from memguard.forecast.fakes.without_dynamo import let_dynamo_in
 from memguard.forecast.kernels.scratch_convolution import convolution_layout
 
@@ -34,7 +36,10 @@ _SAID_BY_PYTORCH = (
     "dynamo_pgo force disabled",
     "TensorFloat32 tensor cores for float32 matrix multiplication",
 )
-_GLOBAL_HOOKS = ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_forward_hooks_always_called")
+_GLOBAL_HOOKS = (
+    (module_hooks, ("_global_forward_pre_hooks", "_global_forward_hooks", "_global_forward_hooks_always_called")),
+    (optimizers, ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")),
+)
 
 
 def compile_on_fakes(tracer: Tracer) -> Callable[..., Any]:
@@ -137,12 +142,23 @@ class _Compiler:
         if isinstance(found, nn.Module):
             self.wrap(found)
             return found
+        if isinstance(getattr(model, "__self__", None), optimizers.Optimizer):
+            return functools.wraps(found)(lambda *args, **kwargs: self._update(found, args, kwargs))
         return functools.wraps(found)(lambda *args, **kwargs: self._run(found, args, kwargs))
 
     def wrap(self, module: nn.Module) -> None:
         """Let a compiled module have its inputs where the step is, and see no hooks of ours."""
         call = module.forward
         module.forward = functools.wraps(call)(lambda *args, **kwargs: self._run(call, args, kwargs))
+
+    def _update(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An optimizer's step, in which no hook tells that it is one."""
+        sites = self._tracer.sites
+        sites.optimizer_depth += 1
+        try:
+            return self._run(call, args, kwargs)
+        finally:
+            sites.optimizer_depth -= 1
 
     def _run(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if torch.compiler.is_compiling():
@@ -160,14 +176,16 @@ class _Compiler:
 @contextlib.contextmanager
 def _without_global_hooks() -> Iterator[None]:
     """The compiler would trace memguard's own hooks, and guard on what they hold."""
-    kept = {name: getattr(module_hooks, name) for name in _GLOBAL_HOOKS if hasattr(module_hooks, name)}
-    for name, hooks in kept.items():
-        setattr(module_hooks, name, type(hooks)())
+    kept = [
+        (place, name, getattr(place, name)) for place, names in _GLOBAL_HOOKS for name in names if hasattr(place, name)
+    ]
+    for place, name, hooks in kept:
+        setattr(place, name, type(hooks)())
     try:
         yield
     finally:
-        for name, hooks in kept.items():
-            setattr(module_hooks, name, hooks)
+        for place, name, hooks in kept:
+            setattr(place, name, hooks)
 
 
 @contextlib.contextmanager
@@ -191,8 +209,10 @@ def _prepare(tracer: Tracer) -> None:
     _let_device_be_fake()
     _let_engine_see_hosts()
     _compile_without_modes(tracer)
-    _fold_constants_on_hosts()
+    fold_constants_on_hosts()
     _lay_convolutions_out()
+    pass_random_states(tracer)
+    trace_first_states(tracer)
     Code(tracer).install()
     from torch._inductor import compile_fx
 
@@ -268,6 +288,7 @@ def _let_device_be_fake() -> None:
     for name, value in list(vars(CudaInterface).items()):
         if isinstance(value, staticmethod) and name != "is_available" and hasattr(torch.cuda, name):
             setattr(CudaInterface, name, staticmethod(getattr(torch.cuda, name)))
+    setattr(torch._C, "_accelerator_getDefaultGenerator", torch.cuda.default_generators.__getitem__)  # noqa: B010
     setattr(scheduler, "has_triton", lambda *_: True)  # noqa: B010 - it asks whether kernels can be compiled
     setattr(triton, "triton_hash_with_backend", lambda: "")  # noqa: B010 - of the compiler that is not asked
 
@@ -312,29 +333,6 @@ def _let_engine_see_hosts() -> None:
 
     for kind in (FunctionalTensorMode, FunctionalTensor, FakeTensorMode, ProxyTorchDispatchMode):
         setattr(kind, "__torch_dispatch__", answering(kind.__torch_dispatch__))  # noqa: B010
-
-
-class _OnHosts(TorchDispatchMode):
-    """What is made for a device is made on the host."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        return func(*args, **({**kwargs, "device": _CPU} if "device" in kwargs else kwargs))
-
-
-def _fold_constants_on_hosts() -> None:
-    """The compiler computes with single numbers whose value it knows, on the device where they would be."""
-    from torch._inductor import constant_folding
-
-    folder: Any = constant_folding.ConstantFolder
-    run = folder.run
-
-    @functools.wraps(run)
-    def run_on_hosts(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with _OnHosts():  # type: ignore[no-untyped-call]
-            return run(self, *args, **kwargs)
-
-    folder.run = run_on_hosts
 
 
 def _compile_without_modes(tracer: Tracer) -> None:

@@ -28,7 +28,7 @@ def become_gpu(
     FakeStream.device = torch.device("cuda", number)
     DeviceContext.idx = DeviceContext.prev_idx = number
     device = _device(_properties(name, total_bytes, compute_capability), number, count)
-    random = _random()
+    random = _random(count)
     memory = _memory(total_bytes, allocated_bytes, empty_cache)
     known = _each_its_own({**device, **random, **memory})
     for key, value in known.items():
@@ -116,7 +116,28 @@ def _device(properties: SimpleNamespace, number: int, count: int) -> dict[str, A
     }
 
 
-def _random() -> dict[str, Any]:
+class _Generator(torch.Generator):
+    """A GPU's source of random numbers, which are never drawn: the compiler keeps its state for what it recomputes."""
+
+    def __new__(cls, number: int) -> _Generator:
+        made: _Generator = super().__new__(cls)
+        made.number = number
+        return made
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """Where it would be."""
+        return torch.device("cuda", self.number)
+
+    def clone_state(self) -> _Generator:
+        """Another one for the same GPU."""
+        return _Generator(self.number)
+
+
+def _random(count: int) -> dict[str, Any]:
     """What torch.cuda says of random numbers: none are drawn."""
 
     def host_state(*_: Any, **__: Any) -> torch.Tensor:
@@ -128,6 +149,7 @@ def _random() -> dict[str, Any]:
         "initial_seed": lambda: 0,
         "get_rng_state": host_state,
         "get_rng_state_all": lambda: [host_state()],
+        "default_generators": tuple(_Generator(number) for number in range(count)),
     }
 
 
