@@ -149,10 +149,13 @@ def _run(work: Callable[[], Any], writer: int, quiet: bool) -> None:
 
 def describe(error: BaseException) -> str:
     """One line for an exception of the user's code: its type, its text, and the innermost line outside libraries."""
-    users = [frame for frame in traceback.extract_tb(error.__traceback__) if not _of_a_library(frame.filename)]
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [frame for frame in frames if not _of_a_library(frame.filename)]
     text = str(error).strip().splitlines()
     if _NO_ENGINE in str(error):
         text = ["gradients of torch.func ask for a GPU's streams, so a step that uses them cannot be forecast"]
+        if frames and frames[-1] in users:
+            text = ["a step may name a GPU by its number if the model was put there by its number too; or write cuda:0"]
     if _LOST in str(error):
         text = [
             "PyTorch asks the GPU's driver here (as for recurrent layers in bfloat16), which no fork of a process that "

@@ -83,7 +83,9 @@ class Sites:
         return False
 
     def called_by_user(self, frame: FrameType) -> bool:
-        """Whether the operator stands in the user's own code."""
+        """Whether the operator stands in the user's own code, up to modes that see it on its way."""
+        while frame.f_code.co_name == "__torch_function__" and frame.f_back is not None:
+            frame = frame.f_back
         return self._user(frame.f_code)
 
     def index(self, frame: FrameType | None) -> int:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from memguard.errors import MemGuardError
 from memguard.forecast import forecast_of
 
 DEVICES = {
@@ -51,3 +52,32 @@ def test_a_number_in_the_step_is_a_gpu_where_the_model_was_put_by_number():
         return model, None, step
 
     assert forecast_of(build, device="a100-40gb", suggest=False).verdict == "fits"
+
+
+@pytest.mark.skipif(
+    torch.version.cuda is not None, reason="asked for a device by number, this PyTorch has another answer"
+)
+def test_a_number_in_the_step_alone_is_told():
+    """The line, and what to write instead."""
+
+    def build(_):
+        model = nn.Linear(256, 256).cuda()
+        return model, None, lambda: model(torch.zeros(8, 256).to(0)).sum().backward()
+
+    with pytest.raises(MemGuardError, match=r"test_gpu_numbers.py:\d+: a step may name a GPU by .* cuda:0"):
+        forecast_of(build, device="a100-40gb", suggest=False)
+
+
+def test_tensors_made_by_a_step_are_resized_where_the_model_was_put_by_number():
+    """The search for the largest batch finds the user's own calls behind the mode that follows numbers."""
+
+    def build(_):
+        model = nn.Linear(1024, 1024).to(0)
+
+        def step():
+            model(torch.zeros(64, 1024, device=0)).sum().backward()
+
+        return model, None, step
+
+    found = forecast_of(build, device="256MiB", batch=64, steps=1, suggest=False)
+    assert found.largest_batch is not None and found.largest_batch > 64
