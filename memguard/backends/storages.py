@@ -11,6 +11,7 @@ import gc
 import threading
 import weakref
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, final
 
 import torch
@@ -23,6 +24,9 @@ from memguard.postmortem.scene import Event
 from memguard.torch_objects.storages import dispatches_itself, sparse_parts, storage_of, untyped_storage
 
 _BASE: Any = torch._C.TensorBase
+_PLAIN: frozenset[type] = frozenset((torch.Tensor, torch.nn.Parameter))
+_SIMPLE: frozenset[type] = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout))
+"""Arguments without tensors."""
 
 
 class _StorageRef(weakref.ref[torch.UntypedStorage]):
@@ -64,6 +68,27 @@ class Storages:
             RuntimeError: The tensor cannot be asked for its storage.
         """
         return id(tensor.untyped_storage()) in self._live
+
+    def see_all(self, values: Iterable[Any]) -> None:
+        """Sees each of an operator's arguments or results, see `see`; written out, as every operator passes it twice.
+
+        Raises:
+            OutOfMemory: There is no room.
+        """
+        live = self._live
+        for value in values:
+            kind = type(value)
+            if kind in _PLAIN:
+                try:
+                    storage = untyped_storage(value)
+                except (NotImplementedError, RuntimeError):
+                    self.see(value)
+                    continue
+                known = live.get(id(storage))
+                if known is None or known.nbytes != storage.nbytes():
+                    self.see(value)
+            elif kind not in _SIMPLE:
+                self.see(value)
 
     def see(self, value: Any) -> None:
         """Gives every new storage in an operator's arguments or results a block; a resized one a new block.

@@ -103,24 +103,21 @@ class VirtualMode(TorchDispatchMode):
         for kind in types:
             if dispatches_itself(kind):
                 return func(*args, **kwargs) if _is_traced() else NotImplemented
-        text, out = self._see(args, kwargs), None
+        text, out = self._see((*args, *kwargs.values()) if kwargs else args), None
         if text is None:
             out = func(*args, **kwargs)
-            text = self._see(out, None)
+            text = self._see((out,))
             if text is None:
                 return out
         self._failing()  # here the results that fitted are still alive, as those of foreach and fused optimizers
         out = None  # the traceback holds this frame, and must not hold what did not fit
         raise torch.OutOfMemoryError(text)
 
-    def _see(self, values: Any, more: dict[str, Any] | None) -> str | None:
+    def _see(self, values: tuple[Any, ...]) -> str | None:
         """Shows values to the storages; the text of the failure if there is no room for them."""
         try:
             with unheard():
-                self._storages.see(values)
-                if more:
-                    for value in more.values():
-                        self._storages.see(value)
+                self._storages.see_all(values)
         except OutOfMemory as error:
             self.failed_bytes = error.alloc_bytes
             return str(error)

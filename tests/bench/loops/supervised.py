@@ -150,6 +150,7 @@ def folds(run: LoopRun) -> None:
                 optimizer.zero_grad()
                 functional.cross_entropy(model(images), labels).backward()
                 optimizer.step()
+        next(steps, None)  # the end of the last step
 
 
 def validated(run: LoopRun) -> None:
