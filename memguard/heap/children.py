@@ -116,6 +116,8 @@ class ChildReader:
                 return reader
         if kind is types.TracebackType:
             return functools.partial(_of_traceback, running=self._running)
+        if kind is types.FrameType:
+            return functools.partial(_of_frame, running=self._running)
         for base, reader in _READERS_OF_SUBCLASSES:
             if issubclass(kind, base):
                 return reader
@@ -254,6 +256,16 @@ def _of_traceback(trace: types.TracebackType | None, *, running: frozenset[int])
             scope.line = trace.tb_lineno
             yield Via.PART, None, scope
         trace = trace.tb_next
+
+
+def _of_frame(frame: types.FrameType | None, *, running: frozenset[int]) -> Iterator[Held]:
+    """The variables of a frame that somebody keeps, and of those that called it and have ended."""
+    for _ in range(FULL):
+        if frame is None or id(frame) in running:
+            break
+        if is_user_frame(frame):
+            yield Via.PART, None, Scope.of_frame(frame)
+        frame = frame.f_back
 
 
 def _of_exception(error: BaseException) -> Iterator[Held]:

@@ -29,7 +29,7 @@ CONTAINERS: tuple[type, ...] = (dict, list, tuple, set, frozenset, collections.d
 _WRAPPERS: dict[type | None, str] = {collections.UserList: "list", collections.UserDict: "dict"}
 _ATOMS: tuple[type, ...] = (
     *(int, float, complex, str, bytes, bytearray, memoryview, range, slice, type(None), type(...)),
-    *(types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.MethodDescriptorType, types.FrameType),
+    *(types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.MethodDescriptorType),
     *(types.WrapperDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType, types.MethodWrapperType),
     *(weakref.ReferenceType, weakref.ProxyType, weakref.CallableProxyType),
 )

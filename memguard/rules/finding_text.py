@@ -52,6 +52,12 @@ def counted(fact: Fact, number: int, noun: str) -> str:
     return f"{'about ' if fact.estimated else ''}{plural(number, noun)}"
 
 
+_OF_FRAME = (
+    "do not keep the frame, for it keeps every variable of its function: store what is read of it, like "
+    "frame.f_lineno and frame.f_code.co_name."
+)
+
+
 def from_fact(
     rule: Rule,
     fact: Fact,
@@ -97,7 +103,7 @@ def from_fact(
         name=rule.name,
         severity=severity,
         message=message,
-        advice=advice,
+        advice=_OF_FRAME if place.in_frame else advice,
         file=place.file,
         line=place.line,
         function=place.function,

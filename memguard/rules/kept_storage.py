@@ -139,25 +139,24 @@ class OutputsAccumulate(Rule):
             what = f"{plural(fact.tensors, 'number')}, each with the storage it was computed in,"
         if severity is not Severity.INFO:
             self._told.append(fact)
-        more = ""
-        if left:
-            more = f"; {plural(left, 'batch')} to come bring {format_bytes(left * fact.bytes_per_batch)} more"
+        more = f", {format_bytes(fact.bytes_per_batch)} more with every batch" if fact.bytes_per_batch else ""
+        if left and more:
+            more += f"; {plural(left, 'batch')} to come bring {format_bytes(left * fact.bytes_per_batch)} more"
         yield from_fact(
             self,
             fact,
             run,
             severity,
             f"{who_keeps(fact, beside)} {what} since batch {fact.first_batch} {in_memory(run)}: "
-            f"{format_bytes(fact.bytes)}{so_far(run)}, {format_bytes(fact.bytes_per_batch)} more with every "
-            f"batch{more}.",
+            f"{format_bytes(fact.bytes)}{so_far(run)}{more}.",
             fact.remedy or (_REMEDY_OF_NUMBERS if fact.numbers else _REMEDY_ON_HOST if is_on_host(run) else _REMEDY),
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
-            evidence=Evidence.GROWTH,
+            evidence=Evidence.GROWTH if fact.bytes_per_batch else Evidence.HELD,
             count=fact.tensors,
             since=fact.first_batch,
             batches_left=left if left is not None else 0,
-            is_limited=beside is not None or self._fits(fact, run),
+            is_limited=beside is not None or self._fits(fact, run) or not fact.bytes_per_batch,
             ends=fact.bounded,
             names=fact.parts,
         )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import collections
 import contextvars
 import functools
+import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -144,7 +146,10 @@ def started(value: object) -> Iterator[int]:
 
 
 def test_everything_that_holds_is_entered() -> None:
-    """Containers, slots, closures, generators, partials, methods, exceptions and caches are seen through."""
+    """Containers, slots, closures, generators, partials, methods, exceptions, frames and caches are seen through."""
+
+    def frame_with(value: object) -> types.FrameType:
+        return sys._getframe()
 
     def fail(value: object) -> BaseException:
         try:
@@ -179,6 +184,7 @@ def test_everything_that_holds_is_entered() -> None:
         "bound method": Plain(Leaf()).method,
         "generator": started(Leaf()),
         "exception": fail(Leaf()),
+        "frame": frame_with(Leaf()),
         "cache": cached,
         "thread local": local,
         "context variable": variable,

@@ -87,6 +87,7 @@ class GrowingNamesProbe(Probe):
         self._ends: list[int] = []
         self._base = self._due = 0
         """The floor after the first batches, or what it fell to since; and that at which the next look is due."""
+        self._base_batches = 0
         self._at = 0
         """The floor when the last look was asked for."""
         self._first: _Look | None = None
@@ -154,7 +155,7 @@ class GrowingNamesProbe(Probe):
 
     def _follow(self, floor: int) -> None:
         if floor < self._base or not self._due:
-            self._base = floor
+            self._base, self._base_batches = floor, self.watch.batches
             self._first = self._last = None
         else:
             self._is_asked = True
@@ -181,17 +182,32 @@ class GrowingNamesProbe(Probe):
         look = _Look(self._at, watch.batches, {name: (one.bytes(), one.length) for name, one in kept.items()})
         before, self._last = self._last, look
         self._measure_anew(kept)
+        has_jumped = before is None or self._first is None
         if before is None or self._first is None:
-            self._first, self._rises = look, {}
-            return
-        for name, (nbytes, _) in look.sizes.items():
-            grew = nbytes > before.sizes.get(name, (0, 0))[0]
-            self._rises[name] = self._rises.get(name, 0) + 1 if grew else 0
+            self._first, self._rises = self._at_base(look), {}
+        else:
+            for name, (nbytes, _) in look.sizes.items():
+                grew = nbytes > before.sizes.get(name, (0, 0))[0]
+                self._rises[name] = self._rises.get(name, 0) + 1 if grew else 0
         if look.floor - self._base >= WORD_SHARE * (watch.device_total_bytes or 0) > 0:
-            self._name(survey, kept, self._first, look)
+            self._name(survey, kept, self._first, look, has_jumped=has_jumped)
 
-    def _name(self, survey: HolderSearch, kept: Mapping[Name, Kept], first: _Look, last: _Look) -> None:
-        """Reports the holder of at least half of the growth that no reported cause explains."""
+    def _at_base(self, look: _Look) -> _Look:
+        """What names kept at the floor from which it rose: at most that, so that a jump is seen at the first look."""
+        base = self._base
+        sizes = {
+            name: (nbytes, length) if nbytes <= base else (base, length * base // nbytes)
+            for name, (nbytes, length) in look.sizes.items()
+        }
+        return _Look(base, self._base_batches, sizes)
+
+    def _name(
+        self, survey: HolderSearch, kept: Mapping[Name, Kept], first: _Look, last: _Look, *, has_jumped: bool
+    ) -> None:
+        """Reports the holder of at least half of the growth that no reported cause explains.
+
+        What has jumped came at once: nothing says that more will come, and a model that came so is no pile.
+        """
         watch = self.watch
         left = last.floor - self._base
         told: dict[Name, int] = {}
@@ -218,14 +234,16 @@ class GrowingNamesProbe(Probe):
                 return
             left -= _growth(name, first, last)
             taken.update(one.storages)
-            if name in self._told or name in otherwise:
+            if name in self._told or name in otherwise or (has_jumped and _is_models(one)):
                 continue
             place = survey.cause(one.link, tensors=not one.weights)
             self._told[name] = place
             if not is_on_host(place) and place.line is not None:
                 watch.told.add((place.file, place.line))
                 grown, batches = _growth(name, first, last), max(last.batches - first.batches, 1)
-                self.report(self._fact(place, one, grown, batches, self._parts(name, kept)))
+                rate = 0.0 if has_jumped else grown / batches
+                since = max(watch.batch - round(one.bytes() / grown * batches), 0)
+                self.report(self._fact(place, one, rate, since, self._parts(name, kept)))
 
     def _largest(
         self, kept: Mapping[Name, Kept], first: _Look, last: _Look, taken: set[int], *, least: float
@@ -248,7 +266,7 @@ class GrowingNamesProbe(Probe):
         innermost = max(whole, key=lambda name: kept[name].depth, default=None)
         return None if innermost is None or kept[innermost].is_optimized else innermost
 
-    def _fact(self, place: Place, one: Kept, grown: int, batches: int, parts: tuple[str, ...]) -> Fact:
+    def _fact(self, place: Place, one: Kept, rate: float, first_batch: int, parts: tuple[str, ...]) -> Fact:
         watch, length = self.watch, one.length
         nbytes = one.bytes()
         weights = _is_models(one)
@@ -261,9 +279,9 @@ class GrowingNamesProbe(Probe):
             **watch.now,
             place=place,
             tensors=length or len(one.objects),
-            first_batch=max(watch.batch - round(nbytes / grown * batches), 0),
+            first_batch=first_batch,
             bytes=nbytes,
-            bytes_per_batch=grown / batches,
+            bytes_per_batch=rate,
             bounded=bool(bounds),
             what=_OF_STATES if of_states else "{count} elements" if length else OF_BATCHES,
             remedy="keep the numbers that are needed of each, and let its optimizer go."

@@ -254,3 +254,25 @@ def test_optimizers_that_pile_up_are_told_with_their_states_and_are_no_models(tm
     assert (found.code, found.holder) == ("MG301", "Stages.schedules")
     assert "8 elements with optimizer states" in found.message
     assert found.bytes == pytest.approx(8 * 2 * EACH, rel=0.3)
+
+
+def test_what_comes_at_once_and_stays_is_named_without_a_rate(tmp_path: Path) -> None:
+    """Predictions of a validation that lie beside the next epoch of training, until the next validation clears them."""
+    model, predictions = nn.Linear(64, 1024), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with memguard.watch(model, optimizer, device="virtual:128MiB", logdir=tmp_path, quiet=True) as guard:
+        for _ in range(3):
+            model.train()
+            for _ in range(12):
+                optimizer.zero_grad()
+                model(torch.rand(64, 64)).square().mean().backward()
+                optimizer.step()
+            model.eval()
+            predictions.clear()
+            with torch.no_grad():
+                for _ in range(6):
+                    predictions.append(model(torch.rand(1024, 64)))
+    [found] = [finding for finding in guard.findings if finding.code in ("MG301", "MG501")]
+    assert (found.holder, found.severity, found.bytes_per_batch) == ("predictions", Severity.INFO, 0.0)
+    assert found.bytes == 24 * MIB
+    assert "with every batch" not in found.message
