@@ -134,7 +134,7 @@ class RuleRunner:
 
     def learn(self, facts: Iterable[Fact]) -> None:
         """Facts that probes saw; the rules judge them."""
-        self._learn([self._following.learn(fact) for fact in facts])
+        self._learn([learnt for fact in facts if (learnt := self._following.learn(fact)) is not None])
 
     def _learn(self, facts: Sequence[Fact]) -> None:
         for fact in facts:

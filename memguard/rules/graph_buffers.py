@@ -148,6 +148,7 @@ class CreateGraphCycle(Rule):
             )
             return
         by = f" (the backward at {where})" if where else ""
+        is_assigned = ".grad(" in (fact.place.source or "")  # what torch.autograd.grad gave is put there by hand
         if fact.cleared:
             yield from_fact(
                 self,
@@ -171,8 +172,11 @@ class CreateGraphCycle(Rule):
             f"the gradients of {plural(fact.parameters, 'parameter')} carry a graph at the end of the batch"
             f"{by}: create_graph=True ties parameter and gradient into a cycle that is not freed until the gradients "
             f"are removed ({format_bytes(fact.bytes)} of gradients, and their graphs).",
-            "use torch.autograd.grad(..., create_graph=True), or set p.grad = None for all parameters after the step "
-            "(optimizer.zero_grad() does).",
+            "put them there without their graph (p.grad = g.detach()), and drop create_graph=True if nothing "
+            "differentiates them."
+            if is_assigned
+            else "use torch.autograd.grad(..., create_graph=True), or set p.grad = None for all parameters after the "
+            "step (optimizer.zero_grad() does).",
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,
         )

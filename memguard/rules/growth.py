@@ -10,6 +10,7 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import (
     AutocastOpen,
     Fact,
+    FunctionContextHolds,
     GradientsWithGraph,
     GrowingParameters,
     KeptOutputs,
@@ -75,7 +76,7 @@ class SteadyGrowth(Rule):
         self._cycles: set[tuple[str | None, int | None]] = set()
         """Lines of backwards that were warned of, for they leave gradients that carry a graph."""
         self._piled_graphs = False
-        """Whether such graphs were met of many batches."""
+        """Whether such graphs were met of many batches, or graphs that only the garbage collector frees."""
         self._told = False
         self._pending: tuple[Outlook, BatchRecord] | None = None
 
@@ -108,6 +109,8 @@ class SteadyGrowth(Rule):
         elif isinstance(fact, GradientsWithGraph) and not fact.cleared:
             self._cycles.add((fact.place.file, fact.place.line))
             self._piled_graphs |= fact.graphs >= MIN_BATCHES
+        elif isinstance(fact, FunctionContextHolds) and fact.cycle:
+            self._piled_graphs = True
         elif isinstance(fact, AutocastOpen) and fact.stage is Stage.TRAIN:
             self._region = fact
         elif isinstance(fact, (SurvivingAllocations, GrowingParameters)):

@@ -32,6 +32,9 @@ KINDS: Final = (
 """Facts of memory of which more may come."""
 NOW_AND_THEN: Final = (KeptResults, ExceptionHolds, ModelCopies)
 """Those of which more comes with some batches only."""
+WINDOWS: Final = 128
+LEAST_WINDOWS: Final = 16
+"""Most values that are remembered of a stage's floor, and fewest that tell how it rose."""
 DOUBLED: Final = 2
 """Times what was told of that it must have become to be told anew while the run goes on."""
 
@@ -63,6 +66,36 @@ class Batches:
                 break
             found += max(min(end, last + 1) - max(start, first), 0)
         return found
+
+
+@final
+class StageFloor:
+    """What was allocated at the least after the batches of one stage, over windows that widen with the run."""
+
+    __slots__ = ("_windows",)
+
+    def __init__(self) -> None:
+        self._windows: list[tuple[int, int]] = []
+        """The last record number of each, and the lowest value."""
+
+    def observe(self, last: int, end_bytes: int) -> None:
+        """Some batches after which it was so much."""
+        self._windows.append((last, end_bytes))
+        if len(self._windows) > WINDOWS:
+            pairs = zip(self._windows[::2], self._windows[1::2], strict=False)
+            self._windows = [(later[0], min(one[1], later[1])) for one, later in pairs]
+
+    def bears_out(self, first: int, nbytes: float) -> bool:
+        """Whether memory can have risen by so much since a batch, evenly; also where nobody knows.
+
+        What is let go with each sequence, like the keys and values of its attention, grows at any two looks, and the
+        floor does not rise.
+        """
+        since = [lowest for last, lowest in self._windows if last >= first]
+        if len(since) < LEAST_WINDOWS:
+            return True
+        middle = len(since) // 2
+        return min(since[middle:]) - min(since[:middle]) >= EXPLAINED * nbytes / 2
 
 
 @final
@@ -141,6 +174,7 @@ class GrowthAttribution:
 
     def __init__(self) -> None:
         self._batches = Batches()
+        self._floors: dict[Stage, StageFloor] = {}
         self._ends: dict[Stage, int | None] = {}
         self._followed: dict[tuple[object, ...], AttributedGrowth] = {}
         self._fell: set[tuple[object, ...]] = set()
@@ -152,13 +186,21 @@ class GrowthAttribution:
             first = records[0]
             self._batches.observe(first.stage, first.batch, len(records))
             self._ends[first.stage] = first.allocated_end_bytes
+            if first.allocated_end_bytes is not None:
+                self._floors.setdefault(first.stage, StageFloor()).observe(records[-1].batch, first.allocated_end_bytes)
             for followed in self._followed.values():
                 followed.observe(records)
 
-    def learn(self, fact: Fact) -> Fact:
-        """Follows a fact from now on; returns it with its count made whole: probes follow some batches of many."""
+    def learn(self, fact: Fact) -> Fact | None:
+        """Follows a fact from now on; returns it with its count made whole: probes follow some batches of many.
+
+        None of a growth that the floor does not bear out.
+        """
         if not isinstance(fact, KINDS):
             return fact
+        floor = self._floors.get(fact.stage) if isinstance(fact, KeptOutputs) and not fact.measured else None
+        if floor is not None and not floor.bears_out(_first_batch(fact), _bytes_of(fact)):
+            return None
         key = (type(fact), fact.stage, fact.place.file, fact.place.line, fact.place.holder)
         before = self._followed.get(key)
         if isinstance(fact, RetainedGraphs):

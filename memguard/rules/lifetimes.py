@@ -76,6 +76,10 @@ class PreviousBatchAlive(Rule):
         )
 
 
+def _drop(name: str | None) -> str:
+    return f"set {name} = None" if name is not None and "." in name else f"del {name or 'it'}"
+
+
 def _let_go(name: str | None) -> str:
     if name is not None and "." in name:
         return f"keep there only what is read later (numbers), or set {name} = None before the next forward."
@@ -155,7 +159,7 @@ class RebindDoubles(Rule):
                 if fact.model
                 else f"{plural(2, 'copy')} at the peak of {format_bytes(peak)}."
             ),
-            f"{'' if fact.model else 'write in place, or '}del {fact.place.holder or 'it'} first"
+            f"{'' if fact.model else 'write in place, or '}{_drop(in_code(fact.place))} first"
             f"{', and its optimizer' if fact.model else ''}.",
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,

@@ -61,6 +61,13 @@ def is_blended_state(file: str, line: int, holder: str) -> bool:
     return bool(blending) and any(_is_computed_with(user, holder, blending) for user in users)
 
 
+def called_chain(source: str | None) -> Chain | None:
+    """What a statement calls to make what it assigns: ``model`` in ``logits, cache = model(token, cache)``."""
+    statement = parse_statement(source) if source else None
+    value = getattr(statement, "value", None)
+    return chain_of(value.func) if isinstance(value, ast.Call) else None
+
+
 def _methods(kind: ast.ClassDef) -> list[FunctionNode]:
     """The methods, but for those that run without a graph."""
     methods = (node for node in kind.body if isinstance(node, FUNCTIONS))

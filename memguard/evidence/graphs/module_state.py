@@ -19,8 +19,10 @@ from memguard.heap.roots import submodules_of
 from memguard.heap.tensors import is_tensor
 from memguard.records.facts import Place
 from memguard.source.expressions import Chain
-from memguard.source.states import is_blended_state, is_made_by_part, is_read_first
+from memguard.source.states import called_chain, is_blended_state, is_made_by_part, is_read_first
 from memguard.source.states import is_fed_back as feeds_itself
+
+_FORWARD = "forward"
 
 
 def is_own_memory(place: Place, models: Iterable[nn.Module], frames: Iterable[FrameType] = ()) -> bool:
@@ -97,6 +99,19 @@ def is_fed_back(place: Place, frames: Iterable[FrameType]) -> bool:
     here = (frame for frame in frames if frame.f_code.co_filename == place.file)
     scopes = [{**frame.f_globals, **read_locals(frame)} for frame in here]
     return feeds_itself(place.source, lambda chain: any(is_module(chain, variables) for variables in scopes))
+
+
+def is_filled_by_model(place: Place, frames: Iterable[FrameType]) -> bool:
+    """Whether what is kept is put there by a model's own forward, as the keys and values of its attention are.
+
+    Args:
+        place: The statement that keeps: a call of the model, or one that its forward makes.
+        frames: The user's frames, in which the model is.
+    """
+    if any((function or "").endswith(f".{_FORWARD}") for function in (place.function, place.caller_function)):
+        return True
+    called = called_chain(place.source)
+    return called is not None and any(is_module(called, {**frame.f_globals, **read_locals(frame)}) for frame in frames)
 
 
 def is_module(chain: Chain, variables: Mapping[str, Any]) -> bool:

@@ -94,7 +94,7 @@ def find_growth(
     called: dict[int, int] = {}
     for link, now in survey.snapshot.containers():
         longer = now.length - before.get(id(link.value), now.length)
-        if longer < elements or longer <= 0 or innermost(link).via not in NAMES:
+        if longer < elements or longer <= 0 or innermost(link).via not in NAMES or _is_state(link):
             continue
         fresh = max(longer - now.repeated, 0)
         grown = now.bytes * fresh // max(now.length - now.repeated, 1)
@@ -121,6 +121,14 @@ def find_growth(
         of_newest = newest.get(id(link), (0, False))
         growths.append(_growth_of(survey, link, longer, size, of_newest, called.get(id(link), 0), owned))
     return tuple(growths)
+
+
+def _is_state(link: Link) -> bool:
+    """Whether a container is an optimizer's state, or lies in it: as long as there are parameters, or a history."""
+    return any(
+        step.key == "state" and step.parent is not None and issubclass(type(step.parent.value), torch.optim.Optimizer)
+        for step in link.trail()
+    )
 
 
 def _growth_of(

@@ -218,6 +218,8 @@ class GrowingNamesProbe(Probe):
                 told[name] = max(told.get(name, 0), _bytes_of(fact))
                 if isinstance(fact, MEASURED) and not isinstance(fact, KeptOutputs):
                     otherwise.add(name)
+            elif isinstance(fact, KeptOutputs):  # met under another name now, like the variable of a closure
+                left -= min(round(fact.bytes + fact.bytes_per_batch * (watch.batch - fact.batch)), max(left, 0))
         taken: set[int] = set()
         for known, nbytes in told.items():
             grown = _growth(known, first, last)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from memguard.evidence.graphs.module_state import is_fed_back, is_own_memory
+from memguard.evidence.graphs.module_state import is_fed_back, is_filled_by_model, is_own_memory
 from memguard.evidence.interface import ProbeContext
 from memguard.evidence.naming.holders import Holder, HolderSearch
 from memguard.heap.containers import length_of, newest_of
@@ -103,7 +103,11 @@ def _of_tensor(watch: ProbeContext, place: Place, found: ObjectGrowth) -> Fact |
             deepened=True,
         )
     bounded = bool(bounds_of(place.file, place.line, place.holder, evaluates=watch.stage.evaluates))
-    if is_on_host(place) or (carried and bounded):
+    if (
+        is_on_host(place)
+        or (carried and bounded)
+        or (watch.stage.evaluates and is_filled_by_model(place, user_frames()))
+    ):
         return None  # a state that grows for as long as one sequence: the keys and values of its attention
     return KeptOutputs(
         **watch.now,

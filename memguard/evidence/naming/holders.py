@@ -314,6 +314,7 @@ def _holder(group: Group) -> Holder:
             holder=text_of(name),
             source=statement.source,
             caller=str(group.feeding) if group.feeding is not None else None,
+            caller_function=group.feeding.function if group.feeding is not None else None,
             in_frame=any(type(item.value) is types.FrameType for item in trail),
         )
     else:

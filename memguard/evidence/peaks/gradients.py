@@ -33,7 +33,7 @@ MIN_STALE_BYTES = 64 * 1024
 # Tensors of state per parameter, of the optimizers that allocate them in the first step; checked in torch 2.13.
 _STATE = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "SparseAdam": 2, "Adadelta": 2, "Rprop": 2}
 
-_BACKWARDS = ("backward", "manual_backward")
+_BACKWARDS = ("backward", "manual_backward", "grad")
 
 
 @final
@@ -51,6 +51,8 @@ class GradientsProbe(Probe):
         self._zeroed = False
         """Whether a step used that same gradient again: between the two it was written to, and not let go."""
         self._graphs_told = self._with_graph = self._plain = 0
+        self._backward: Place | None = None
+        """The one above the last step whose gradients carried a graph."""
         self._first: dict[int, list[ParameterAt]] = {}
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -67,7 +69,7 @@ class GradientsProbe(Probe):
             return
         self._graphs_told += 1
         if self._graphs_told == LOOKS:
-            self._tell_graphs(_gradients(module), self._backward_place())
+            self._tell_graphs(_gradients(module), self._backward or self._backward_place())
 
     def _tell_graphs(self, gradients: list[torch.Tensor], place: Place, *, cleared: bool = False) -> None:
         self._graphs_told = LOOKS
@@ -149,12 +151,10 @@ class GradientsProbe(Probe):
             return
         self._plain = 0
         self._with_graph += 1
-        if self._with_graph < GRAPHS:
-            return
         sites = (place_of(frame) for frame in user_frames(sys._getframe(1)))
         calls = (find_call(site, *_BACKWARDS, above=True, text="create_graph") for site in sites)
-        place = next((call for call in calls if call is not None), None)
-        if place is not None:
+        self._backward = place = next((call for call in calls if call is not None), None)
+        if place is not None and self._with_graph >= GRAPHS:
             gradients = gradients_of(stepped_by([optimizer]))
             self._tell_graphs(gradients, place, cleared=_dropped_below(place) is not None)
 

@@ -187,16 +187,16 @@ def _tensors(frame: FrameType, modules: set[int]) -> Iterator[tuple[Where, torch
         scopes.append(((code.co_filename, "<module>", 0, "function"), dict(frame.f_globals)))
     modules.add(id(frame.f_globals))
     for scope, variables in scopes:
-        objects: list[object] = []
+        objects: list[tuple[Where, object]] = []
         for name, value in variables.items():
             for inner, tensor in _held(name, value):
                 yield (*scope, inner), tensor
             if is_user_class(type(value)):
-                objects.append(value)
+                objects.append(((*scope, name), value))
         for depth_first in range(MAX_OBJECTS):
             if depth_first >= len(objects):
                 break
-            value = objects[depth_first]
+            owner, value = objects[depth_first]
             kind = type(value)
             parts = dict(attributes_of(value))
             if issubclass(kind, nn.Module):
@@ -204,8 +204,9 @@ def _tensors(frame: FrameType, modules: set[int]) -> Iterator[tuple[Where, torch
             for attribute, held in parts.items():
                 for inner, tensor in _held(attribute, held):
                     yield (_file_of(kind), kind.__name__, 0, "class", inner), tensor
+                    yield owner, tensor  # a roll-out is made again as a whole
                 if is_user_class(type(held)) and len(objects) < MAX_OBJECTS:
-                    objects.append(held)
+                    objects.append(((_file_of(kind), kind.__name__, 0, "class", attribute), held))
 
 
 def _held(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:

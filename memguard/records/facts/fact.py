@@ -24,6 +24,8 @@ class Place:
     """The statement that keeps it, as it stands in the file."""
     caller: str | None = None
     """Where the training loop calls the function that it stands in, like ``train.py:41``, where that was found."""
+    caller_function: str | None = None
+    """The function that makes that call, like ``Layer.forward``."""
     in_frame: bool = False
     """Whether what it holds are the variables of a kept frame."""
 
