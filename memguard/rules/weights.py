@@ -214,9 +214,11 @@ class StaleGradient(Rule):
             fact,
             run,
             Severity.WARNING if needed else Severity.INFO,
-            f"the last step's gradients ({format_bytes(fact.bytes)}) are alive through the whole forward: "
-            f"{_why(fact)}.",
-            "set each p.grad = None (model.zero_grad() does it) right after the weights are changed."
+            f"the last step's gradients ({format_bytes(fact.bytes)}) are alive through the whole "
+            f"{'evaluation, which sets the peak' if fact.stage.evaluates else 'forward'}: {_why(fact)}.",
+            "call optimizer.zero_grad() with its default set_to_none=True right after step()."
+            if fact.stage.evaluates
+            else "set each p.grad = None (model.zero_grad() does it) right after the weights are changed."
             if fact.by_hand
             else "call optimizer.zero_grad() with its default set_to_none=True before the forward, or right after "
             "step().",
@@ -226,6 +228,8 @@ class StaleGradient(Rule):
 
 
 def _why(fact: StaleGradients) -> str:
+    if fact.stage.evaluates:
+        return "zero_grad() comes with the next step"
     if fact.zeroed:
         return f"they are zeroed in place ({'by hand' if fact.by_hand else 'set_to_none=False'})"
     return "they are let go after the forward" if fact.by_hand else "zero_grad() comes after the forward"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
@@ -14,6 +15,7 @@ from memguard.evidence.kept.copies import module_in
 from memguard.evidence.naming.capacities import capacity_of
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import NAMES, innermost
+from memguard.heap.children import Via
 from memguard.heap.containers import container_of, latest_of, length_of, newest_of, sample_of, tensors_in
 from memguard.heap.host_sizes import HostSize, host_size, is_from_worker
 from memguard.heap.walk import Link
@@ -62,6 +64,8 @@ class ContainerGrowth:
     """The container's identity; only good while it lives."""
     capacity: int | None = None
     """How many it can have, as far as its maxlen or the source tells."""
+    alike: int = 1
+    """Containers that grew which objects of the same class have under the same name, this one included."""
 
 
 def find_growth(
@@ -90,9 +94,15 @@ def find_growth(
         owned: Storages that live anyway: no graph is what keeps them.
     """
     found: list[tuple[int, int, Link]] = []
+    containers = list(survey.snapshot.containers())
+    alike = Counter(
+        _name_of(link)
+        for link, now in containers
+        if now.length - before.get(id(link.value), now.length) >= max(elements, 1)
+    )
     newest: dict[int, tuple[int, bool]] = {}
     called: dict[int, int] = {}
-    for link, now in survey.snapshot.containers():
+    for link, now in containers:
         longer = now.length - before.get(id(link.value), now.length)
         if longer < elements or longer <= 0 or innermost(link).via not in NAMES or _is_state(link):
             continue
@@ -106,7 +116,7 @@ def find_growth(
             is_repeated = sum(other is element for _, other in sample_of(link.value)) > 1  # one object, many times
             weight, from_worker = HostSize() if is_repeated else host_size(element), is_from_worker(element)
             newest[id(link)] = weight.bytes, from_worker
-            light = grown < nbytes and weight.bytes * fresh < host_bytes
+            light = grown < nbytes and weight.bytes * fresh * alike[_name_of(link)] < host_bytes
             if light and not from_worker and not weight.unknown:
                 continue
         elif grown < nbytes:
@@ -119,8 +129,17 @@ def find_growth(
         if any(id(inner) != id(link) and link in inner.trail() for inner in growing.values()):
             continue
         of_newest = newest.get(id(link), (0, False))
-        growths.append(_growth_of(survey, link, longer, size, of_newest, called.get(id(link), 0), owned))
+        growth = _growth_of(survey, link, longer, size, of_newest, called.get(id(link), 0), owned)
+        growths.append(replace(growth, alike=alike[_name_of(link)]))
     return tuple(growths)
+
+
+def _name_of(link: Link) -> tuple[object, ...]:
+    """The same for the lists that several objects of one class have in an attribute; of its own for any other."""
+    owner = innermost(link)
+    if owner.value is link.value and owner.via is Via.ATTRIBUTE and owner.parent is not None:
+        return type(owner.parent.value), owner.key
+    return (id(link.value),)
 
 
 def _is_state(link: Link) -> bool:

@@ -78,7 +78,8 @@ class GrownContainers:
             survey, before, elements=MIN_ELEMENTS, nbytes=1, host_bytes=least, copied=copied, owned=owned
         )
         for growth in found:
-            is_light = growth.elements < PER_BATCH * batches and growth.bytes < MIN_BYTES_PER_BATCH * batches
+            elements = growth.elements * growth.alike
+            is_light = elements < PER_BATCH * batches and growth.bytes < MIN_BYTES_PER_BATCH * batches
             if is_light and growth.graphs is None:
                 continue
             place = growth.place
@@ -196,7 +197,7 @@ class GrownContainers:
 
     def _tell_kept_on_host(self, growth: ContainerGrowth, batches: int) -> None:
         place, watch = growth.place, self._watch
-        nbytes = growth.newest_bytes * growth.elements
+        nbytes = growth.newest_bytes * growth.elements * growth.alike
         bounded = self._is_bounded(growth, without=Bound.ENDS_LAST)
         _, passed = _all_of(growth, batches, watch)
         self._report(
@@ -204,7 +205,7 @@ class GrownContainers:
                 batch=watch.batch,
                 stage=watch.stage,
                 place=place,
-                elements=growth.elements,
+                elements=growth.elements * growth.alike,
                 bytes=nbytes,
                 bytes_per_batch=nbytes / batches,
                 first_batch=max(watch.batch - passed, 0),

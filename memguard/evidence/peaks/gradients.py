@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, final
 
@@ -16,6 +16,7 @@ from memguard.heap.frames import user_frames
 from memguard.heap.parameters import ParameterAt, gradients_at, trainable
 from memguard.heap.sites import call_site, find_call, find_only_call, place_of
 from memguard.records.facts import Fact, GradientsWithGraph, OptimizerStateAhead, Place, StaleGradients
+from memguard.records.stats import BatchRecord, Stage
 from memguard.source.remaking import drops_gradients_below, zeroes_gradients
 from memguard.torch_objects.module_parts import gradient_of, gradients_of, parameters_of, stepped_by
 from memguard.torch_objects.storages import storages_of
@@ -51,6 +52,9 @@ class GradientsProbe(Probe):
         self._zeroed = False
         """Whether a step used that same gradient again: between the two it was written to, and not let go."""
         self._graphs_told = self._with_graph = self._plain = 0
+        self._step_site: Place | None = None
+        self._evaluations = self._evaluation_peak = 0
+        """Passes since the first step, and the highest peak of all."""
         self._backward: Place | None = None
         """The one above the last step whose gradients carried a graph."""
         self._first: dict[int, list[ParameterAt]] = {}
@@ -115,6 +119,34 @@ class GradientsProbe(Probe):
             )
         )
 
+    def on_records(self, records: Sequence[BatchRecord]) -> None:
+        """How high evaluation reaches."""
+        peaks = (record.allocated_peak_bytes or 0 for record in records if record.stage.evaluates)
+        self._evaluation_peak = max(self._evaluation_peak, *peaks, 0)
+
+    def on_stage_end(self, stage: Stage) -> None:
+        """What lies beside an evaluation that is not the first."""
+        if not stage.evaluates or self._step_site is None:
+            return
+        self._evaluations += 1
+        if self._evaluations < LOOKS:
+            return
+        self.unsubscribe("on_stage_end", "on_records")
+        held = sum(storages_of(gradients_of(stepped_by(self.watch.optimizers))).values())
+        if held >= MIN_STALE_BYTES:
+            site = self._step_site
+            self.report(
+                StaleGradients(
+                    batch=self.watch.batch,
+                    stage=stage,
+                    place=find_call(site, "zero_grad") or site,
+                    bytes=held,
+                    zeroed=False,
+                    lightning=self.watch.lightning,
+                    peak_bytes=self._evaluation_peak,
+                )
+            )
+
     def on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Before an optimizer's first step: what it will allocate."""
         if optimizer.state:
@@ -139,6 +171,8 @@ class GradientsProbe(Probe):
     def on_optimizer_step_end(self, optimizer: torch.optim.Optimizer) -> None:
         """The gradients have served; with a graph they hold it until somebody takes them away."""
         self._stepped = True
+        if self._step_site is None:
+            self._step_site = call_site()
         if self._one is not None and self._looks < LOOKS:
             known, version = self._one
             gradients = gradients_of(stepped_by([optimizer]))
