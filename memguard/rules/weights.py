@@ -186,7 +186,8 @@ class StaleGradient(Rule):
     """Gradients are alive through the whole forward.
 
     What: the gradients of the last step exist where the peak comes, in the forward: ``zero_grad()`` comes after it,
-    or it fills them with zeros (``set_to_none=False``, or ``p.grad.zero_()`` in a loop that steps by hand).
+    or it fills them with zeros (``set_to_none=False``, or ``p.grad.zero_()`` in a loop that steps by hand). Or an
+    evaluation sets the run's peak, with the gradients of the step before beside it.
 
     Why it matters: they add the size of the trainable parameters to the activations, at the moment of the peak.
 

@@ -175,3 +175,20 @@ def test_saved_activations_are_spoken_of_where_graphs_still_have_them(backward: 
     (told,) = judge(RetainedGraph(), fact)
     assert ("every saved activation included" in told.message) is saves
     assert ("nodes in host memory" in told.message) is not saves
+
+
+def test_gradients_that_torch_autograd_grad_gave_are_to_be_put_there_without_their_graph() -> None:
+    """To use torch.autograd.grad, as of a backward, is no advice there."""
+    grad = replace(BACKWARD, source="for p, g in zip(params, torch.autograd.grad(loss, params, create_graph=True)):")
+    (told,) = judge(CreateGraphCycle(), GradientsWithGraph(**{**AT, "place": grad}, parameters=2, bytes=MIB))
+    assert "p.grad = g.detach()" in told.advice and "autograd.grad" not in told.advice
+
+
+def test_what_a_kept_frame_holds_is_freed_by_keeping_no_frame() -> None:
+    """Detaching what goes into the list would detach nothing: what goes in is a frame."""
+    kept = replace(PLACE, in_frame=True)
+    (told,) = judge(
+        RetainedGraph(),
+        RetainedGraphs(**{**AT, "place": kept}, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3, bytes=MIB),
+    )
+    assert told.advice.startswith("do not keep the frame")

@@ -8,6 +8,7 @@ from memguard.records.facts import (
     NOWHERE,
     AutocastOpen,
     Fact,
+    FunctionContextHolds,
     GradientsWithGraph,
     GrowingParameters,
     KeptOutputs,
@@ -156,6 +157,8 @@ def test_a_curve_whose_cause_is_told_is_not_told_again() -> None:
     assert alone.severity is Severity.INFO
     cycle = GradientsWithGraph(**AT, parameters=2, bytes=MIB, graphs=16)
     assert judge(RULES["MG501"](), cycle, curve) == []
+    context = FunctionContextHolds(**AT, function_name="Gate", attributes=("out",), bytes=MIB, cycle=True)
+    assert judge(RULES["MG501"](), context, curve) == []
     teacher = UnusedGraphs(**AT, module="Net", count=4, forwards=4, frozen=True, gradients_bytes=4 * GIB)
     (told,) = judge(RULES["MG202"](), teacher)
     assert [claim.code for claim in settle([alone, told])] == ["MG202"]

@@ -56,6 +56,17 @@ def test_a_dict_that_makes_its_lists_itself_grows_where_they_are_filled() -> Non
     assert growth.place.source == "self.slides[key].append(tokens[0])"
 
 
+def test_lists_that_objects_of_one_class_have_count_together() -> None:
+    """Each of four meters gets too little to be told of, all of them get enough."""
+    meters = [Metric() for _ in range(4)]
+    before = HolderSearch().snapshot.lengths()
+    for meter in meters:
+        meter.preds += [bytearray(30_000) for _ in range(2)]  # type: ignore[list-item]
+    found = find_growth(HolderSearch(), before, nbytes=1, host_bytes=200_000)
+    assert {(growth.place.holder, growth.elements, growth.alike) for growth in found} == {("Metric.preds", 2, 4)}
+    assert find_growth(HolderSearch(), before, nbytes=1, host_bytes=400_000) == ()
+
+
 def test_one_object_many_times_takes_no_more_host_memory() -> None:
     """The order in which a few objects were called, as FSDP notes it: the list grows by references alone."""
     parts = [[bytearray(100_000)] for _ in range(2)]

@@ -270,9 +270,37 @@ def test_what_comes_at_once_and_stays_is_named_without_a_rate(tmp_path: Path) ->
             model.eval()
             predictions.clear()
             with torch.no_grad():
-                for _ in range(6):
-                    predictions.append(model(torch.rand(1024, 64)))
+                predictions += [model(torch.rand(1024, 64)) for _ in range(6)]
     [found] = [finding for finding in guard.findings if finding.code in ("MG301", "MG501")]
     assert (found.holder, found.severity, found.bytes_per_batch) == ("predictions", Severity.INFO, 0.0)
     assert found.bytes == 24 * MIB
     assert "with every batch" not in found.message
+
+
+class Features:
+    """Keeps what modules give, by hooks that have their lists as variables."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.kept: dict[str, list[torch.Tensor]] = {}
+        for name, part in model.named_children():
+            part.register_forward_hook(self.made(name))
+
+    def made(self, name: str) -> Callable[..., None]:
+        store = self.kept.setdefault(name, [])
+
+        def hook(module: nn.Module, args: Any, output: torch.Tensor) -> None:
+            store.append(output.detach())
+
+        return hook
+
+
+def test_what_a_closure_fills_has_one_finding(tmp_path: Path) -> None:
+    """The lists are variables of the hooks, and lie in a dict of an object as well."""
+    model = nn.Sequential(nn.Linear(64, 128), nn.Linear(128, 128), nn.Linear(128, 64))
+    features = Features(model)
+    with memguard.watch(model, device="virtual:128MiB", logdir=tmp_path, quiet=True) as guard:
+        for _ in guard.batches(range(240)):
+            model(torch.rand(128, 64)).square().mean().backward()
+            model.zero_grad()
+    assert len(features.kept) == 3
+    assert [(finding.code, finding.holder) for finding in guard.findings] == [("MG301", "store")]

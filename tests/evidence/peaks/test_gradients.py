@@ -6,7 +6,7 @@ from torch import nn
 
 from memguard.evidence.peaks.gradients import GradientsProbe
 from memguard.records.facts import GradientsWithGraph, OptimizerStateAhead, StaleGradients
-from memguard.records.stats import MemoryStats
+from memguard.records.stats import BatchRecord, MemoryStats, Stage
 from tests.evidence.loop import Loop
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using backward")  # torch says it once, to whichever test comes first
@@ -165,6 +165,48 @@ def test_gradients_with_a_graph_that_wait_for_the_next_zero_grad_are_told() -> N
     model.zero_grad()
     (fact,) = loop.of(GradientsWithGraph)
     assert fact.place.line == line_of("waits")
+
+
+def test_gradients_with_a_graph_that_are_put_there_by_hand_are_told_where_they_were_made() -> None:
+    """The call of torch.autograd.grad before the step, and not the one that a loss needed."""
+    model, x = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    parameters = list(model.parameters())
+    with Loop(model, kinds=[GradientsProbe]) as loop:
+        for _ in loop.batches(5):
+            inputs = x.clone().requires_grad_()
+            (slope,) = torch.autograd.grad(model(inputs).square().sum(), inputs, create_graph=True)
+            gradients = torch.autograd.grad(slope.square().mean(), parameters, create_graph=True)  # by hand
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient
+            optimizer.step()
+    model.zero_grad()
+    (fact,) = loop.of(GradientsWithGraph)
+    assert fact.place.line == line_of("by hand")
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_gradients_beside_an_evaluation_are_told_with_its_peak(late: bool) -> None:
+    """Unless they are set to None right after the step."""
+    model, x = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Loop(model, kinds=[GradientsProbe]) as loop:
+        for _ in range(2):
+            for _ in loop.batches(3):
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+                if not late:
+                    optimizer.zero_grad()
+            for _ in loop.batches(2, stage=Stage.VALIDATION):
+                with torch.no_grad():
+                    model(x)
+                loop.record = BatchRecord(
+                    batch=loop.batch, stage=Stage.VALIDATION, time=0, seconds=0, allocated_peak_bytes=1000
+                )
+    model.zero_grad()
+    told = [(fact.stage, fact.bytes, fact.peak_bytes) for fact in loop.of(StaleGradients)]
+    assert told == ([(Stage.VALIDATION, (256 * 256 + 256) * 4, 1000)] if late else [])
 
 
 def test_gradients_with_a_graph_that_are_taken_away_after_the_step_are_a_remark() -> None:
