@@ -35,6 +35,8 @@ NOW_AND_THEN: Final = (KeptResults, ExceptionHolds, ModelCopies)
 WINDOWS: Final = 128
 LEAST_WINDOWS: Final = 16
 """Most values that are remembered of a stage's floor, and fewest that tell how it rose."""
+FLAT: Final = 0.05
+"""Share of a growth by which the floor must rise from its first half to its second to show it."""
 DOUBLED: Final = 2
 """Times what was told of that it must have become to be told anew while the run goes on."""
 
@@ -86,7 +88,7 @@ class StageFloor:
             self._windows = [(later[0], min(one[1], later[1])) for one, later in pairs]
 
     def bears_out(self, first: int, nbytes: float) -> bool:
-        """Whether memory can have risen by so much since a batch, evenly; also where nobody knows.
+        """Whether memory rose by any part of so much since a batch; also where nobody knows.
 
         What is let go with each sequence, like the keys and values of its attention, grows at any two looks, and the
         floor does not rise.
@@ -95,7 +97,7 @@ class StageFloor:
         if len(since) < LEAST_WINDOWS:
             return True
         middle = len(since) // 2
-        return min(since[middle:]) - min(since[:middle]) >= EXPLAINED * nbytes / 2
+        return min(since[middle:]) - min(since[:middle]) >= FLAT * nbytes
 
 
 @final
@@ -198,7 +200,8 @@ class GrowthAttribution:
         """
         if not isinstance(fact, KINDS):
             return fact
-        floor = self._floors.get(fact.stage) if isinstance(fact, KeptOutputs) and not fact.measured else None
+        is_seen = isinstance(fact, KeptOutputs) and not fact.measured and fact.stage.evaluates
+        floor = self._floors.get(fact.stage) if is_seen else None
         if floor is not None and not floor.bears_out(_first_batch(fact), _bytes_of(fact)):
             return None
         key = (type(fact), fact.stage, fact.place.file, fact.place.line, fact.place.holder)

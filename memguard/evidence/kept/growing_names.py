@@ -184,13 +184,15 @@ class GrowingNamesProbe(Probe):
         self._measure_anew(kept)
         has_jumped = before is None or self._first is None
         if before is None or self._first is None:
-            self._first, self._rises = self._at_base(look), {}
+            self._first, self._rises = look, {}
+            first = self._at_base(look)
         else:
+            first = self._first
             for name, (nbytes, _) in look.sizes.items():
                 grew = nbytes > before.sizes.get(name, (0, 0))[0]
                 self._rises[name] = self._rises.get(name, 0) + 1 if grew else 0
         if look.floor - self._base >= WORD_SHARE * (watch.device_total_bytes or 0) > 0:
-            self._name(survey, kept, self._first, look, has_jumped=has_jumped)
+            self._name(survey, kept, first, look, has_jumped=has_jumped)
 
     def _at_base(self, look: _Look) -> _Look:
         """What names kept at the floor from which it rose: at most that, so that a jump is seen at the first look."""
