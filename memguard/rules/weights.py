@@ -67,9 +67,7 @@ class ModelCopy(Rule):
         if not isinstance(fact, ModelCopies):
             return
         limit = limit_of(run)
-        many = (is_large_pile(fact, limit) and not fact.alike) or (
-            limit is not None and fact.bytes >= LARGE_SHARE * limit
-        )
+        many = is_large_pile(fact, limit) or (limit is not None and fact.bytes >= LARGE_SHARE * limit)
         many = many or (fact.gathered and _is_large(fact.bytes, run, limit))
         if fact.earlier:
             yield self._earlier(fact, run, limit)
