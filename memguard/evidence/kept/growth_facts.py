@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import final
 
+import torch
+
 from memguard.evidence.interface import ProbeContext
 from memguard.evidence.kept.census import ContainerGrowth, GraphsBelow, find_growth
 from memguard.evidence.kept.copies import copied_bytes
@@ -70,7 +72,7 @@ class GrownContainers:
         watch = self._watch
         least = MIN_HOST_BYTES * batches
         state = set(storages_of(tensor for one in watch.optimizers for tensor in state_of(one)))
-        trained = state | self._trained()
+        trained = state | self._trained(survey)
         pins: tuple[PinnedStorage, ...] | None = None
         kept: list[KeptOutputs] = []
         copied = functools.partial(copied_bytes, models=watch.models, trained=trained)
@@ -233,10 +235,11 @@ class GrownContainers:
         self._limited.discard(where)
         return not self._is_bounded(growth, without=None if growth.bytes > 0 else Bound.ENDS_LAST)
 
-    def _trained(self) -> set[int]:
-        """Storages of what optimizers step on: a program that makes more of those trains them."""
+    def _trained(self, survey: HolderSearch) -> set[int]:
+        """Storages of what optimizers step on, or will: a program that makes more of those trains them."""
         found: set[int] = set()
-        for optimizer in self._watch.optimizers:
+        new = (link.value for link in survey.links if issubclass(type(link.value), torch.optim.Optimizer))
+        for optimizer in (*self._watch.optimizers, *new):
             found.update(storages_of(parameter for group in optimizer.param_groups for parameter in group["params"]))
         return found
 

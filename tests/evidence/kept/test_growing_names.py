@@ -304,3 +304,28 @@ def test_what_a_closure_fills_has_one_finding(tmp_path: Path) -> None:
             model.zero_grad()
     assert len(features.kept) == 3
     assert [(finding.code, finding.holder) for finding in guard.findings] == [("MG301", "store")]
+
+
+def test_no_more_batches_are_told_of_than_there_were(tmp_path: Path) -> None:
+    """What a hook keeps of each forward was first seen in part: measured anew it is more of each batch."""
+    model = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 64))
+    optimizer = torch.optim.Adam(model.parameters())
+    saved: list[torch.Tensor] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        saved.append(tensor.detach())
+        return tensor
+
+    with memguard.watch(model, optimizer, device="virtual:256MiB", logdir=tmp_path, quiet=True) as guard:
+        for _ in range(60):
+            batch = torch.rand(64, 64)
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+                loss = (model(batch) - batch).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    [found] = [finding for finding in guard.findings if finding.code == "MG301"]
+    assert found.bytes == pytest.approx(60 * 288 * 1024, rel=0.1)
+    assert found.bytes_per_batch == pytest.approx(288 * 1024, rel=0.15)
+    told = int(found.message.partition("tensors of ")[2].partition(" batches")[0])
+    assert 54 <= told <= 60
