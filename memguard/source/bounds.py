@@ -12,6 +12,7 @@ from memguard.source.expressions import (
     FUNCTIONS,
     assigns,
     called_name,
+    calls_in,
     first_line,
     is_none,
     last_part,
@@ -209,6 +210,10 @@ def is_cache(file: str | None, line: int | None, holder: str | None) -> bool:
         if first_line(node) <= line <= node.lineno and any(called_name(d) in REMEMBERS for d in node.decorator_list):
             return True
     function = model.function_at(line)
+    for statement in ast.walk(function):  # self.filters = functools.lru_cache(maxsize=None)(self._filters)
+        is_made = isinstance(statement, ast.Assign) and spans(statement, line) and assigns(statement, name)
+        if is_made and any(called_name(call) in REMEMBERS for call in calls_in(statement)):
+            return True
     fillings = (_Filling(function, target, path) for target, path in _fillings(function, line))
     return any(filling.is_for_want_of_key() for filling in fillings)
 

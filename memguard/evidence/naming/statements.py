@@ -81,7 +81,11 @@ def _stated(
     for index in [start, *range(len(trail) - 1, start, -1), *range(start - 1, -1, -1)]:
         link = trail[index]
         if type(link.value) is LRU_CACHE:
-            return HoldingStatement(innermost(link), cached_function(link.value, sources))
+            name = innermost(link)
+            made = cached_function(link.value, sources)
+            if made is None and (what := sought_of(name, trail[trail.index(name) :])) is not None:
+                made = _statement(what, [*files, *files_of_owner(name)], sources, context)  # of a method, say
+            return HoldingStatement(name, made)
         if link.via not in NAMES:
             continue
         names = [(link, trail[index:])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import linecache
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -329,3 +330,25 @@ def test_no_more_batches_are_told_of_than_there_were(tmp_path: Path) -> None:
     assert found.bytes_per_batch == pytest.approx(288 * 1024, rel=0.15)
     told = int(found.message.partition("tensors of ")[2].partition(" batches")[0])
     assert 54 <= told <= 60
+
+
+class Filters:
+    """Remembers what a method of its own answers."""
+
+    def __init__(self) -> None:
+        self.made = functools.lru_cache(maxsize=None)(self._make)
+
+    def _make(self, speed: float) -> torch.Tensor:
+        return torch.full((64, 64), speed)
+
+
+def test_a_cache_of_a_method_is_told_where_it_is_made_and_as_a_cache(tmp_path: Path) -> None:
+    """It has no decorator: an attribute holds it."""
+    model, filters = nn.Linear(64, 64), Filters()
+    with memguard.watch(model, device="virtual:64MiB", logdir=tmp_path, quiet=True) as guard:
+        for number in range(300):
+            model(torch.rand(8, 64) @ filters.made(float(number))).sum().backward()
+            model.zero_grad()
+    [found] = [finding for finding in guard.findings if finding.holder]
+    assert (found.code, found.holder) == ("MG501", "Filters.made") and "is a cache" in found.message
+    assert found.line is not None and "lru_cache" in linecache.getline(__file__, found.line)
