@@ -22,6 +22,7 @@ from memguard.records.facts import (
     RetainedGraphs,
     ViewsPinStorage,
 )
+from memguard.records.facts.storages import OF_BATCHES
 from memguard.records.stats import Series, Stage
 from memguard.thresholds import EXPLAINED
 
@@ -204,6 +205,8 @@ class GrowthAttribution:
         floor = self._floors.get(fact.stage) if is_seen else None
         if floor is not None and not floor.bears_out(_first_batch(fact), _bytes_of(fact)):
             return None
+        if isinstance(fact, KeptOutputs):
+            fact = _of_so_many(fact)
         key = (type(fact), fact.stage, fact.place.file, fact.place.line, fact.place.holder)
         before = self._followed.get(key)
         if isinstance(fact, RetainedGraphs):
@@ -256,6 +259,12 @@ class GrowthAttribution:
             followed=0,
             measured=measured,
         )
+
+
+def _of_so_many(fact: KeptOutputs) -> KeptOutputs:
+    """Of no more batches than there were: one may bring more than those before."""
+    most = max(fact.batch - fact.first_batch + 1, 1)
+    return replace(fact, tensors=most) if fact.what == OF_BATCHES and fact.tensors > most else fact
 
 
 def _bytes_of(fact: Fact) -> int:
@@ -326,7 +335,7 @@ def _grown(fact: Fact, times: float, nbytes: int, batch: int) -> Fact:
             each, tensors = fact.bytes / max(fact.tensors, 1), max(fact.capacity, fact.tensors)
             nbytes = round(each * tensors) - fact.bytes
         left = None if fact.batches_left is None else max(fact.batches_left - (batch - fact.batch), 0)
-        return replace(fact, batch=batch, tensors=tensors, bytes=fact.bytes + nbytes, batches_left=left)
+        return _of_so_many(replace(fact, batch=batch, tensors=tensors, bytes=fact.bytes + nbytes, batches_left=left))
     if isinstance(fact, ViewsPinStorage):
         return replace(
             fact,

@@ -400,9 +400,7 @@ def _measured(fact: Any, one: Kept, owned: Container[int], batch: int) -> Fact |
     elif isinstance(fact, KeptOutputs):
         count, scaled = one.length or len(one.objects), round(times * fact.tensors)
         if fact.what == OF_BATCHES:  # of each there may be several elements
-            most = max(batch - fact.first_batch + 1, fact.tensors)
-            count, scaled = min(count, most), min(scaled, most)
-            changes["bytes_per_batch"] = nbytes / max(count, 1)
+            count = min(count, round(nbytes / fact.bytes_per_batch)) if fact.bytes_per_batch else scaled
         changes["tensors"] = count if count >= fact.tensors else scaled
     elif isinstance(fact, KeptResults):
         changes["results"] = max(one.length, fact.results)
