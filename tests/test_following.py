@@ -164,11 +164,11 @@ def test_copies_that_were_fewer_once_are_not_counted_on(seen: tuple[int, ...], a
     assert fact.estimated is (at_end > seen[-1])
 
 
-@pytest.mark.parametrize(("each", "told"), [(10 * KIB, True), (0, False)])
-def test_a_growth_that_the_floor_does_not_bear_out_is_none(each: int, told: bool) -> None:
+@pytest.mark.parametrize(("each", "rises"), [(10 * KIB, True), (0, False)])
+def test_a_growth_that_the_floor_does_not_bear_out_is_none(each: int, rises: bool) -> None:
     """The cache of one sequence is let go before the next: at two looks it grew, and the floor is where it was."""
     follow = GrowthAttribution()
     for sequence in range(6):
         run(follow, 8 * sequence, 8 * sequence + 7, 10 * KIB, stage=Stage.VALIDATION, begin=8 * sequence * each)
-    learnt = follow.learn(replace(KEPT, batch=47, tensors=48, bytes=480 * KIB))
-    assert (learnt is not None) is told
+    fact = follow.learn(replace(KEPT, batch=47, tensors=48, bytes=480 * KIB))
+    assert (fact is not None) is rises

@@ -54,7 +54,8 @@ class GradientsProbe(Probe):
         self._graphs_told = self._with_graph = self._plain = 0
         self._step_site: Place | None = None
         self._evaluations = self._evaluation_peak = 0
-        """Passes since the first step, and the highest peak of all."""
+        """Passes since the first step, and the highest peak after the first of them."""
+        self.unsubscribe("on_records")
         self._backward: Place | None = None
         """The one above the last step whose gradients carried a graph."""
         self._first: dict[int, list[ParameterAt]] = {}
@@ -125,15 +126,16 @@ class GradientsProbe(Probe):
         self._evaluation_peak = max(self._evaluation_peak, *peaks, 0)
 
     def on_stage_end(self, stage: Stage) -> None:
-        """What lies beside an evaluation that is not the first."""
+        """What is alive in an evaluation, once the records of one show how high it reaches."""
         if not stage.evaluates or self._step_site is None:
             return
         self._evaluations += 1
-        if self._evaluations < LOOKS:
+        if not self._evaluation_peak and self._evaluations <= LOOKS:  # without evaluation nobody needs its records
+            self.hear("on_records")
             return
         self.unsubscribe("on_stage_end", "on_records")
         held = sum(storages_of(gradients_of(stepped_by(self.watch.optimizers))).values())
-        if held >= MIN_STALE_BYTES:
+        if held >= MIN_STALE_BYTES and self._evaluation_peak:
             site = self._step_site
             self.report(
                 StaleGradients(

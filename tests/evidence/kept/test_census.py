@@ -57,7 +57,7 @@ def test_a_dict_that_makes_its_lists_itself_grows_where_they_are_filled() -> Non
 
 
 def test_lists_that_objects_of_one_class_have_count_together() -> None:
-    """Each of four meters gets too little to be told of, all of them get enough."""
+    """Each of four meters grows too little for a finding; together they grow enough."""
     meters = [Metric() for _ in range(4)]
     before = HolderSearch().snapshot.lengths()
     for meter in meters:
