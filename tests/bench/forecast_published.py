@@ -3,7 +3,7 @@
     python -m tests.bench.forecast_published operators --data ../shared/forecast --out benchmarks/results/FILE.md
     python -m tests.bench.forecast_published trainings --data ../shared/forecast --out benchmarks/results/FILE.md
 
-``operators`` are Liger-Kernel's own benchmarks of eager PyTorch (``liger/rows.csv``), peaks of allocated memory on five
+``operators`` are Liger-Kernel's own benchmarks of PyTorch (``liger/rows.csv``), peaks of allocated memory on five
 GPUs. ``trainings`` are runs of the xMem project (``xmem/rows.json``, with the program that makes their models and needs
 torchvision and transformers 4.51.3), NVML's figures on three GPUs; ``--answers`` keeps finished rows in a file.
 """
@@ -25,9 +25,10 @@ from typing import Any
 
 from memguard.errors import MemGuardError
 from memguard.forecast import forecast_of
-from tests.bench.published_operators import STEPS
+from tests.bench.published_processes import COMPILED, MIB, Row, in_process, same_process, size_of
 
-MIB = 2**20
+Sized = tuple[int, float, float]
+"""A size, its published peak and its forecast, in MiB."""
 NEAR_MIB = 0.1
 CARDS = {
     "NVIDIA A100-SXM4-80GB": "nvidia-a100-80gb",
@@ -71,36 +72,49 @@ def version_at(date: str) -> str:
 
 
 def operators(path: Path, only: str) -> str:
-    """The table of single operators: eager rows, each beside its forecast, by kernel."""
+    """The table of single operators: each row beside its forecast, by kernel."""
     with path.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["kernel_provider"] != "torch_compile"]
-    found: dict[tuple[str, str, str], list[tuple[int, float, float]]] = defaultdict(list)
+        rows = list(csv.DictReader(file))
+    found: dict[tuple[str, str, str], list[Sized]] = defaultdict(list)
+    compiled: dict[tuple[str, str, str], list[Sized]] = defaultdict(list)
     for row in rows:
         name = row["kernel_name"]
         if only not in name:
             continue
-        peak = operator_peak(row)
-        x = int(float(row["x_value"]))
+        peak = operator_peak(row, rows)
+        one = size_of(row), float(row["y_value_50"]), peak
         series = f"{row['x_name']} {row['extra_benchmark_config_str']}"
-        found[name, row["gpu_name"].removeprefix("NVIDIA "), series].append((x, float(row["y_value_50"]), peak))
-        print(name, x, row["y_value_50"], f"{peak:.3f}", file=sys.stderr, flush=True)
+        where = compiled if row["kernel_provider"] == COMPILED else found
+        where[name, row["gpu_name"].removeprefix("NVIDIA "), series].append(one)
+        print(name, row["kernel_provider"], one[0], row["y_value_50"], f"{peak:.3f}", file=sys.stderr, flush=True)
+    lines = [
+        "# Forecasts of single operators beside published peaks",
+        "",
+        "Peaks of allocated memory in MiB that Liger-Kernel's benchmarks of PyTorch published, and the forecast of the",
+        "same step after what its process had done before (`tests/bench/published_processes.py`), made by",
+        "`python -m tests.bench.forecast_published operators`.",
+        "",
+    ]
+    for title, groups in (("eager", found), ("compiled", compiled)):
+        if groups:
+            lines += _operators_of(title, groups)
+    return "\n".join(lines)
+
+
+def _operators_of(title: str, found: dict[tuple[str, str, str], list[Sized]]) -> list[str]:
+    """Eager rows, or compiled ones."""
     every = [row for group in found.values() for row in group]
     near = sum(abs(peak - truth) <= NEAR_MIB for _, truth, peak in every)
     grown = sum(same for group in found.values() for same in differences(group))
     steps = sum(len(group) - 1 for group in found.values())
     lines = [
-        "# Forecasts of single operators beside published peaks",
-        "",
-        "Peaks of allocated memory in MiB that Liger-Kernel's benchmarks of eager PyTorch published, and the forecast",
-        "of the same step, made by `python -m tests.bench.forecast_published operators`.",
-        "",
-        f"{near} of {len(every)} rows are equal to {NEAR_MIB} MiB. In a series of sizes, {grown} of {steps}",
-        "differences between one size and the next are: where a process held other memory, only these can be.",
+        f"{near} of {len(every)} {title} rows are equal to {NEAR_MIB} MiB, and in a series of sizes {grown} of {steps}",
+        "differences between one size and the next: where a process held other memory, only these can be.",
         "",
         "| operator | GPU | rows | equal | differences | equal | largest distance |",
         "|---|---|---|---|---|---|---|",
     ]
-    groups: dict[tuple[str, str], list[list[tuple[int, float, float]]]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[list[Sized]]] = defaultdict(list)
     for (name, gpu, _), group in found.items():
         groups[name, gpu].append(group)
     for (name, gpu), series in sorted(groups.items()):
@@ -110,23 +124,22 @@ def operators(path: Path, only: str) -> str:
         far = "" if abs(peak - truth) <= NEAR_MIB else f"{peak - truth:+.2f} of {truth:.2f} (x = {x})"
         changes = [change for group in series for change in differences(group)]
         lines.append(f"| {name} | {gpu} | {len(ones)} | {equal} | {len(changes)} | {sum(changes)} | {far} |")
-    return "\n".join(lines) + "\n"
+    return [*lines, ""]
 
 
-def differences(group: Sequence[tuple[int, float, float]]) -> list[bool]:
+def differences(group: Sequence[Sized]) -> list[bool]:
     """Whether the forecast grows from each size to the next as the measurement does."""
     return [
         abs((after[2] - before[2]) - (after[1] - before[1])) <= NEAR_MIB for before, after in pairwise(sorted(group))
     ]
 
 
-def operator_peak(row: dict[str, str]) -> float:
-    """The forecast of a row in MiB: the peak of a step after the first."""
-    settings = json.loads(row["extra_benchmark_config_str"])
-    step = STEPS[row["kernel_name"]]
+def operator_peak(row: Row, rows: Sequence[Row]) -> float:
+    """The forecast of a row in MiB: the peak of a step after the first, in the process that made it and others."""
+    process = same_process(row, rows)
     try:
         found = forecast_of(
-            lambda _: (None, None, step(int(float(row["x_value"])), settings)),
+            lambda _: (None, None, in_process(row, process)),
             device=CARDS[row["gpu_name"]],
             steps=3,
             torch_version=version_at(row["timestamp"]),

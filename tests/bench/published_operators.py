@@ -306,7 +306,6 @@ def kto_loss(x: int, settings: Settings) -> Step:
         outputs = tokens @ ours.weight.t()
         outputs = outputs + ours.bias
         logits = outputs.float()
-        F.cross_entropy(logits[:half].view(-1, classes), target[:half].view(-1), ignore_index=42)
         return _picked(logits, target, 42), logits[:half].clone(), logits[half:].clone()
 
     def reference() -> Tensor:
@@ -327,7 +326,7 @@ def kto_loss(x: int, settings: Settings) -> Step:
     return step
 
 
-def _distilled(x: int, settings: Settings, soft: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Step:
+def _distilled(x: int, settings: Settings, soft: Callable[[Tensor, Tensor], Tensor]) -> Step:
     """A student of half the width learns from its teacher's logits."""
     hidden, classes, dtype = settings["H"], settings["V"], dtype_of(settings)
     pairs = [
@@ -339,8 +338,7 @@ def _distilled(x: int, settings: Settings, soft: Callable[[Tensor, Tensor, Tenso
     ]
     student, teacher = pairs[0]
     source = torch.rand(x, hidden // 2, device=CUDA, dtype=dtype)
-    seen = source.detach().clone().requires_grad_(True)
-    other = source.detach().clone().requires_grad_(True)
+    other, seen = (source.detach().clone().requires_grad_(True) for _ in range(2))
     taught = torch.rand(x, hidden, device=CUDA, dtype=dtype)
     target = torch.randint(classes, (x,), device=CUDA)
 
@@ -353,9 +351,7 @@ def _distilled(x: int, settings: Settings, soft: Callable[[Tensor, Tensor, Tenso
 
     def forward() -> Tensor:
         ours, known, hard = heads()
-        ours /= 1.0
-        known /= 1.0
-        return 0.5 * hard + 0.5 * soft(ours, known, target)
+        return 0.5 * hard + 0.5 * soft(ours, known)
 
     def step() -> None:
         forward().backward()
@@ -365,14 +361,16 @@ def _distilled(x: int, settings: Settings, soft: Callable[[Tensor, Tensor, Tenso
 
 
 def distill_jsd_loss(x: int, settings: Settings) -> Step:
-    """By the divergence of both distributions."""
+    """By the divergence of both distributions, in steps that each keep a result."""
 
-    def soft(ours: Tensor, known: Tensor, target: Tensor) -> Tensor:
-        first, second = F.log_softmax(ours, dim=-1), F.log_softmax(known, dim=-1)
-        mean = (0.5 * first.exp() + 0.5 * second.exp()).log()
-        one = F.kl_div(mean, first, reduction="batchmean", log_target=True)
-        two = F.kl_div(mean, second, reduction="batchmean", log_target=True)
-        return 0.5 * two + 0.5 * one
+    def soft(ours: Tensor, known: Tensor) -> Tensor:
+        ours, known = ours / 1.0, known / 1.0
+        first, second = F.softmax(ours, dim=-1), F.softmax(known, dim=-1)
+        mean = torch.log((first + second) / 2)
+        one, two = (
+            F.kl_div(mean, torch.log(shares), reduction="batchmean", log_target=True) for shares in (first, second)
+        )
+        return ((one + two) / 2).mean()
 
     return _distilled(x, settings, soft)
 
@@ -380,7 +378,9 @@ def distill_jsd_loss(x: int, settings: Settings) -> Step:
 def distill_cosine_loss(x: int, settings: Settings) -> Step:
     """By the angle between both."""
 
-    def soft(ours: Tensor, known: Tensor, target: Tensor) -> Tensor:
+    def soft(ours: Tensor, known: Tensor) -> Tensor:
+        ours /= 1.0
+        known /= 1.0
         first, second = F.normalize(ours, p=2, dim=-1), F.normalize(known, p=2, dim=-1)
         return (1 - F.cosine_similarity(first, second, dim=-1)).mean()
 
@@ -388,13 +388,15 @@ def distill_cosine_loss(x: int, settings: Settings) -> Step:
 
 
 def embedding(x: int, settings: Settings) -> Step:
-    """A table looked up, beside a second one."""
+    """A table looked up, beside a second one; also compiled."""
     tables = [nn.Embedding(x, settings["D"]).to(CUDA, dtype_of(settings)) for _ in range(2)]
+    look_up = torch.compile(tables[0]) if settings.get("compiled") else tables[0]
     tokens = torch.randint(0, x, (settings["B"], settings["T"]), device=CUDA)
 
     def step() -> None:
-        out = tables[0](tokens)
+        out = look_up(tokens)
         out.backward(torch.randn_like(out))
+        assert tables
 
     return step
 

@@ -80,7 +80,9 @@ class _Feed(nn.Module):
         return self.w2(F.silu(self.w1(x)) * self.w3(x))
 
 
-class _Block(nn.Module):
+class Block(nn.Module):
+    """A block and its checkpoint, which keeps "all", "selective" results or "none"."""
+
     def __init__(self, width: int, heads: int, shared: int, inner: int, kept: str) -> None:
         super().__init__()
         self.attention, self.feed_forward = _Attention(width, heads, shared), _Feed(width, inner)
@@ -92,7 +94,7 @@ class _Block(nn.Module):
         return h + self.feed_forward(self.ffn_norm(h))
 
     def forward(self, x: Tensor, turns: Tensor) -> Tensor:
-        if self.kept == "none":
+        if self.kept == "all":
             return self._forward(x, turns)
         given = {"context_fn": _policies} if self.kept == "selective" else {}
         return checkpoint(self._forward, x, turns, use_reentrant=False, preserve_rng_state=False, **given)
@@ -105,7 +107,7 @@ class _Llama(nn.Module):
         self.tok_embeddings = nn.Embedding(WORDS, width)
         turns = torch.empty(LENGTH, width // heads // 2, dtype=torch.complex64)
         self.register_buffer("freqs_cis", turns)
-        self.layers = nn.ModuleList(_Block(width, heads, shared, inner, kept) for _ in range(blocks))
+        self.layers = nn.ModuleList(Block(width, heads, shared, inner, kept) for _ in range(blocks))
         self.norm = nn.RMSNorm(width, 1e-5)
         self.output = nn.Linear(width, WORDS, bias=False)
 
@@ -116,8 +118,17 @@ class _Llama(nn.Module):
         return self.output(self.norm(h))
 
 
-def sharded(size: str, batch: int, kept: str) -> tuple[nn.Module, torch.optim.Optimizer, Callable[[], None]]:
-    """Model, optimizer and step of one rank of as many as the process group has."""
+def sharded(
+    size: str, batch: int, kept: str, *, compiled: bool = False
+) -> tuple[nn.Module, torch.optim.Optimizer, Callable[[], None]]:
+    """Model, optimizer and step of one rank of as many as the process group has.
+
+    Args:
+        size: A key of `SIZES`.
+        batch: Sequences of a rank.
+        kept: What checkpoints of blocks keep: "all" without any, "selective" or "none".
+        compiled: Each block, with its checkpoint, is a graph of its own.
+    """
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     dist.init_process_group("nccl")
@@ -127,6 +138,9 @@ def sharded(size: str, batch: int, kept: str) -> tuple[nn.Module, torch.optim.Op
     }
     with torch.device("meta"):
         model = _Llama(size, kept)
+    if compiled:
+        for name, layer in model.layers.named_children():
+            model.layers.register_module(name, torch.compile(layer, fullgraph=True))
     for number, layer in enumerate(model.layers):
         fully_shard(layer, **given, reshard_after_forward=number < len(model.layers) - 1)
     fully_shard(model, **given)

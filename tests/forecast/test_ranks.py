@@ -192,3 +192,44 @@ def test_traces_of_one_step_under_dispatch_modes_are_the_same(monkeypatch):
         in_child(lambda: trace(lambda: published_ranks.sharded("8B", 2, "selective"), setting)) for _ in range(3)
     )
     assert all(other.events == first.events for other in others)
+
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+def test_compiled_blocks_are_compiled_where_they_are_sharded_too(monkeypatch):
+    """What fully_shard gathers goes through the compiler's own wrappers; nothing is counted as eager."""
+    monkeypatch.setitem(published_ranks.SIZES, "8B", (512, 2, 8, 4, 1024))
+    monkeypatch.setattr(published_ranks, "LENGTH", 256)
+    monkeypatch.setattr(published_ranks, "WORDS", 4096)
+    found = forecast_of(
+        lambda _: published_ranks.sharded("8B", 2, "selective", compiled=True), nproc=2, device="h100", steps=1
+    )
+    assert found.notes == ()
+    [share] = found.ranks
+    assert share.count == 2
+
+
+def build_offloaded():
+    from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+
+    torch.distributed.init_process_group("nccl")
+    model = nn.Sequential(nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 1024, bias=False))
+    for layer in model:
+        fully_shard(layer, offload_policy=CPUOffloadPolicy())
+    fully_shard(model, offload_policy=CPUOffloadPolicy())
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step():
+        model(torch.randn(8, 1024, device="cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return model, optimizer, step
+
+
+def test_parameters_offloaded_to_pinned_memory_are_not_on_the_gpu():
+    """As the policy does by default: parameters, gradients and states are the host's, what is gathered is not."""
+    found = memguard.forecast(model=build_offloaded, nproc=8, device="h100")
+    owners = {share.name: share.bytes for share in found.owners}
+    assert owners["communication buffers"] >= 1024 * 1024 * 4
+    assert "parameters" not in owners
+    assert "optimizer states" not in owners

@@ -37,6 +37,8 @@ _NEEDED = (
     "torch.distributed._functional_collectives",
     "torch.testing._internal.distributed.fake_pg",
 )
+_DISPATCH_DEVICE = 10
+"""Place of ``dispatch_device`` among the arguments of `torch.Tensor._make_wrapper_subclass`."""
 _OF_GROUPS = ("use_local_synchronization", "group_desc", "sort_ranks")
 
 
@@ -271,10 +273,12 @@ def _let_wrappers_tell_their_device() -> None:
     """A tensor that holds others asks for its device too, so that autograd's engine can be told "cpu" of it."""
     from torch.distributed.tensor import DTensor
 
-    make = torch.Tensor._make_wrapper_subclass
+    make: Any = torch.Tensor._make_wrapper_subclass
 
-    def make_asking(*args: Any, **kwargs: Any) -> Any:
-        return make(*args, **{**kwargs, "dispatch_device": True})
+    def make_asking(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) > _DISPATCH_DEVICE:  # the compiler gives all by their places
+            return make(cls, *args[:_DISPATCH_DEVICE], True, *args[_DISPATCH_DEVICE + 1 :], **kwargs)
+        return make(cls, *args, **{**kwargs, "dispatch_device": True})
 
     def new(cls: Any, local_tensor: torch.Tensor, spec: Any, *, requires_grad: bool) -> Any:
         meta = spec.tensor_meta

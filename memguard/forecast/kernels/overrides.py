@@ -61,6 +61,11 @@ def _bincount(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwarg
     return torch.empty((max(given, 1),), dtype=dtype, device=args[0].device)
 
 
+def _pinned(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A copy on the host, whose pages stay: none of the GPU's memory."""
+    return torch.empty_like(args[0])
+
+
 def _equal(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tracer.note_value(site, torch.bool)
     return False
@@ -129,6 +134,7 @@ KERNELS: dict[Any, Kernel] = {
     aten.multi_margin_loss_backward.default: _like_input,
     aten.multilabel_margin_loss_backward.default: _like_input,
     aten._local_scalar_dense.default: _item,
+    aten._pin_memory.default: _pinned,
     aten.nonzero.default: _nonzero,
     aten.masked_select.default: _masked_select,
     aten._unique2.default: _unique,
