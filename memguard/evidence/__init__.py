@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from memguard.evidence.call_sites import CalledProbe
 from memguard.evidence.cycles.collected_graphs import CyclesProbe
 from memguard.evidence.cycles.collected_memory import CollectedMemoryProbe
 from memguard.evidence.cycles.collected_outputs import CollectedModelsProbe, CollectedOutputsProbe
@@ -22,7 +21,7 @@ from memguard.evidence.graphs.unused_derivatives import DerivativesProbe
 from memguard.evidence.graphs.unused_gradients import UnownedGradientsProbe, UntakenGradientsProbe
 from memguard.evidence.host.cache_calls import CacheCallsProbe
 from memguard.evidence.host.generators import GeneratorsProbe
-from memguard.evidence.host.input_sizes import InputSizesProbe
+from memguard.evidence.host.input_sizes import CalledProbe, InputSizesProbe
 from memguard.evidence.host.pinned import PinnedProbe
 from memguard.evidence.host.processes import CompilationsProbe, OtherDevicesProbe
 from memguard.evidence.host.workers import WorkersProbe

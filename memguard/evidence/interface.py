@@ -35,38 +35,6 @@ class AllocationHistory(Protocol):
         """The trace so far, in PyTorch's snapshot format."""
 
 
-def _no_stats() -> MemoryStats:
-    return MemoryStats()
-
-
-def _no_roots() -> Iterable[tuple[str, object]]:
-    return ()
-
-
-def _no_stem(module: nn.Module, args: object, output: object) -> None:
-    pass
-
-
-def _no_wires(*events: str) -> None:
-    pass
-
-
-def _takes_none(model: nn.Module) -> bool:
-    return False
-
-
-def _nobody() -> None:
-    return None
-
-
-def _no_record() -> BatchRecord | None:
-    return None
-
-
-def _no_line(kind: str, data: dict[str, Any]) -> None:
-    pass
-
-
 class Now(TypedDict):
     """When a fact was found."""
 
@@ -88,24 +56,24 @@ class ProbeContext:
     """Whether Lightning drives the loop (and so decides when gradients are zeroed)."""
     compiled: bool = False
     """Whether a watched model is compiled: then only its outermost module is hooked."""
-    read: Callable[[], MemoryStats] = _no_stats
+    read: Callable[[], MemoryStats] = MemoryStats
     """One look at the device, without consequences (the backend's `read`)."""
     history: AllocationHistory | None = None
     """Who can write down each allocation's stack, where the option allows it (`memguard.evidence.peaks.history`)."""
-    stem_end: Callable[[nn.Module, object, object], None] = _no_stem
+    stem_end: Callable[[nn.Module, object, object], None] = lambda module, args, output: None
     """Where the stem's hook reports; set by `ProbeDispatcher`."""
-    request_attention: Callable[[], None] = _nobody
+    request_attention: Callable[[], None] = lambda: None
     """Called where batches may be about to pass that nobody would look at, and somebody wants to after all."""
-    resubscribe: Callable[..., None] = _no_wires
+    resubscribe: Callable[..., None] = lambda *events: None
     """Told the names of events that a probe begins or ceases to hear; set by `ProbeDispatcher`."""
-    extra_roots: Callable[[], Iterable[tuple[str, object]]] = _no_roots
+    extra_roots: Callable[[], Iterable[tuple[str, object]]] = lambda: ()
     """Objects besides frames and models where a holder may hang: ("trainer", trainer), callbacks, metrics. Asked for
     only when something is to be named, so nothing is held."""
-    differentiates: Callable[[nn.Module], bool] = _takes_none
+    differentiates: Callable[[nn.Module], bool] = lambda model: False
     """Whether a model's forward takes a derivative inside itself, told from its code; costs milliseconds."""
-    find_record: Callable[[], BatchRecord | None] = _no_record
+    find_record: Callable[[], BatchRecord | None] = lambda: None
     """Works out the newest record: `Recorder.newest`."""
-    line: Callable[[str, dict[str, Any]], None] = _no_line
+    line: Callable[[str, dict[str, Any]], None] = lambda kind, data: None
     """Writes a line of a kind into the recording: `Recorder.line`."""
     stage: Stage = Stage.OTHER
     batch: int = 0

@@ -10,8 +10,7 @@ from memguard.records.claims import Claim
 from memguard.records.facts import Fact
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, limit_of
-from memguard.rules.call_lines import Calls
-from memguard.rules.finding_text import from_post_mortem, from_record, plural
+from memguard.rules.finding_text import Calls, from_post_mortem, from_record, plural
 from memguard.rules.interface import CROWDED, DEVICE, PEAKS, RETRIES, Rule
 from memguard.text.units import format_bytes
 

@@ -22,8 +22,7 @@ from memguard.records.facts import (
 )
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, SlowStats, Stage, limit_of
-from memguard.rules.call_lines import Calls
-from memguard.rules.finding_text import from_fact, from_post_mortem, from_record
+from memguard.rules.finding_text import Calls, from_fact, from_post_mortem, from_record
 from memguard.rules.interface import CROWDED, DEVICE, Rule
 from memguard.text.units import format_bytes
 

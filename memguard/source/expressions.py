@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
-TRIES = (ast.Try, getattr(ast, "TryStar", ast.Try))  # from Python 3.11 on
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 

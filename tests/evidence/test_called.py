@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from memguard.evidence.call_sites import CalledProbe
+from memguard.evidence.host.input_sizes import CalledProbe
 from memguard.records.facts import ModelCalled
 from memguard.records.stats import Stage
 from tests.evidence.loop import Loop

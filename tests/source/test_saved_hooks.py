@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from memguard.records.facts import Place
-from memguard.source.saved_hooks import remedy_of_stash
+from memguard.source.sites import remedy_of_stash
 
 FUNCTIONS = """
 stash = {}

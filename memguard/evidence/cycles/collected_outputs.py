@@ -142,10 +142,6 @@ class CollectedModelsProbe(Probe):
         self._tries = TRIES
         self.report(freed_by_collector(self.watch, found, models=len(gone), nbytes=max(sum(gone), found.bytes)))
 
-    def remove(self) -> None:
-        """Forgets all models."""
-        self._made.clear()
-
 
 def _size(ref: weakref.ref[nn.Module]) -> int:
     model = ref()

@@ -101,7 +101,7 @@ class DroppedGradientsProbe(Probe):
         self._heard += 1
         if self._heard > MOST_STEPS or watch.optimizer_steps > self._steps + 1:
             self.unsubscribe(*_EVENTS)  # where one step was not heard, nobody knows what it used
-            self.remove()
+            self._open, self._left = [], {}
             return
         self._steps = watch.optimizer_steps
         held = held_parameters([optimizer])
@@ -121,10 +121,6 @@ class DroppedGradientsProbe(Probe):
             if left is None or left.gradient() is not gradient:
                 left = self._left[id(parameter)] = _LeftBehind(place, weakref.ref(gradient), set())
             left.lines.add(line)
-
-    def remove(self) -> None:
-        """Forgets all gradients."""
-        self._open, self._left = [], {}
 
     def _judge(self, left: _LeftBehind) -> None:
         parameter, gradient = left.parameter(), left.gradient()

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
-from memguard.autograd.graph import iter_nodes
+from memguard.autograd.graph import GraphToken, iter_nodes
 from memguard.evidence.forward_outputs import graph_bytes
 from memguard.evidence.graphs.unused_gradients import Untaken, untaken_weights
 from memguard.evidence.guarded_hook import Hook
@@ -53,18 +53,8 @@ NEAR = 64
 
 
 @final
-class _Graph:
-    """Sits in the graph's node beside the ledger's sentinel (the part may be the model's stem), and dies with it."""
-
-    __slots__ = ("__weakref__",)
-
-    def __deepcopy__(self, memo: object) -> None:
-        return None
-
-
-@final
 class _Used:
-    """The prehook of that node."""
+    """The prehook of the node of an answer, in which a token sits beside the ledger's (the part may be the stem)."""
 
     def __init__(self) -> None:
         self.used = False
@@ -91,7 +81,7 @@ class _Part:
         """Whether something of it was called that could begin a graph."""
         self.waited = 0
         self.calls = 0
-        self.graphs: list[tuple[weakref.ref[_Graph], _Used]] = []
+        self.graphs: list[tuple[weakref.ref[GraphToken], _Used]] = []
         self.fed = False
         """Whether it was called with what has a graph: the gradients of that need its own."""
         self.untaken: list[Untaken] = []
@@ -234,7 +224,7 @@ class InnerFrozenProbe(Probe):
         part.calls += 1
         if part.calls == 1:
             part.untaken = list(untaken_weights(whole, set()))
-        graph, used = _Graph(), _Used()
+        graph, used = GraphToken(), _Used()
         node.metadata[KEY] = graph
         without_number(node.register_prehook, used)
         part.graphs.append((weakref.ref(graph), used))

@@ -148,12 +148,6 @@ class MicroBatchesProbe(Probe):
         total, taken = self.watch.device_total_bytes, self.watch.read().allocated_bytes
         return bool(total) and (taken or 0) > PRESSING * (total or 0)
 
-    def remove(self) -> None:
-        """Forgets all graphs."""
-        self._spent.clear()
-        self._unused.clear()
-        self._suspects = None
-
     def _waiting(self, *, or_retained: bool = False) -> list[ForwardGraph]:
         """Those of one model that are alive, and that no further backward ran through.
 

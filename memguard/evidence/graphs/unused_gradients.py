@@ -188,10 +188,6 @@ class UntakenGradientsProbe(Probe):
         if not self._found:
             self.unsubscribe("on_batch_end")
 
-    def remove(self) -> None:
-        """Forgets the places of all weights."""
-        self._found = []
-
     def _conclude(self, model: nn.Module, untaken: list[Untaken]) -> None:
         watch, held = self.watch, held_parameters()
         known = [one for one in untaken if id(one.place()) not in held]

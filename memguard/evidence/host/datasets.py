@@ -25,7 +25,6 @@ ITERATORS: tuple[type[Any], ...] = tuple(filter(None, [getattr(loaders, "_BaseDa
 """Classes of what a loader gives to a loop; with none of them nothing is read, as far as is known."""
 _WRAPPED = ("dataset", "datasets", "data_source")
 MAX_DATASETS = 16
-_CUTTING = ("trunc", "max_len", "maxlen", "max_length", "crop", "clip", "block_size", "context")
 
 
 @final

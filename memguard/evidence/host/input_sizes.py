@@ -1,4 +1,4 @@
-"""Input size of each batch, and of the largest to come where the dataset shows it."""
+"""What the rules of capacity ask of forwards: where they are called, how large their input is, and will be."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from memguard.evidence.host.batching import batching_place
 from memguard.evidence.host.datasets import may_cut, place_of_attribute, readings, unwrap
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.shapes import Entry, count_elements, describe_shapes
-from memguard.records.facts import NOWHERE, Fact, InputSize, Place
+from memguard.heap.sites import call_site
+from memguard.records.facts import NOWHERE, Fact, InputSize, ModelCalled, Place
 from memguard.records.stats import Stage
 
 MAX_SIZES = 96
@@ -32,6 +33,33 @@ KEPT = 256
 ALIKE = 32
 """Batches of one size, after which one in four is looked at."""
 _TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked up through its metaclass
+
+
+@final
+class CalledProbe(Probe):
+    """Tells once for each stage where its first forward is called; in training, that of a model which is trained."""
+
+    name: ClassVar[str] = "called"
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._told: set[Stage] = set()
+
+    def on_stage_start(self, stage: Stage) -> None:
+        """Listens again in a stage that is new."""
+        if stage not in self._told:
+            self.hear("on_forward_start")
+
+    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Tells, and listens no more."""
+        stage = self.watch.stage
+        if stage is Stage.TRAIN and not (module.training and torch.is_grad_enabled()):
+            return
+        self.unsubscribe("on_forward_start")
+        place = call_site()
+        if stage not in self._told and place.line is not None:
+            self._told.add(stage)
+            self.report(ModelCalled(batch=self.watch.batch, stage=stage, place=place))
 
 
 @final

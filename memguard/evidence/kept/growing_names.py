@@ -32,7 +32,7 @@ from memguard.records.stats import BatchRecord, Stage
 from memguard.records.step_floor import StepFloor
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
-from memguard.source.saved_hooks import remedy_of_stash
+from memguard.source.sites import remedy_of_stash
 from memguard.thresholds import EXPLAINED, NOTABLE_SHARE, WORD_SHARE
 from memguard.torch_objects.module_parts import gradients_of, parameters_of
 from memguard.torch_objects.storages import owned_storages, storages_of
@@ -147,11 +147,6 @@ class GrowingNamesProbe(Probe):
         if has_risen or self._has_reported():
             self._at = end or self._at
             self._look(whole=True)
-
-    def remove(self) -> None:
-        """Forgets what was measured."""
-        self._first = self._last = None
-        self._rises = {}
 
     def _follow(self, floor: int) -> None:
         if floor < self._base or not self._due:

@@ -20,7 +20,7 @@ from memguard.records.facts import Fact, GrowingParameters, KeptOnHost, KeptOutp
 from memguard.records.stats import Stage
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
-from memguard.source.saved_hooks import remedy_of_stash
+from memguard.source.sites import remedy_of_stash
 from memguard.torch_objects.storages import storages_of
 
 MIN_PIN_BYTES = 64 * 1024

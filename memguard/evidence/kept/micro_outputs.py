@@ -96,10 +96,6 @@ class MicroOutputsProbe(Probe):
         self._forget_step()
         self.unsubscribe(_STEP)
 
-    def remove(self) -> None:
-        """Forgets all outputs."""
-        self._forget_step()
-
     def _forget_step(self) -> None:
         self._filled, self._has_searched = None, False
         self._outputs.clear()

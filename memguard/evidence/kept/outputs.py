@@ -172,11 +172,6 @@ class OutputsProbe(Probe):
         if stage is not Stage.TRAIN:
             self._again.pop(stage, None)
 
-    def remove(self) -> None:
-        """Forgets all storages."""
-        self._alive.clear()
-        self._new.clear()
-
     # Outputs kept
 
     def _age(self) -> None:

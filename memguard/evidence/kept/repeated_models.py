@@ -74,10 +74,6 @@ class ModelSeriesProbe(Probe):
             self._told.add(kind)
             self.report(found)
 
-    def remove(self) -> None:
-        """Forgets all models."""
-        self._made.clear()
-
     def _rebound(self, newest: nn.Module, size: int) -> Fact | None:
         """Whether a name of the newest was that of the one before, which nothing dropped."""
         if size < least_of_series(self.watch):
@@ -202,7 +198,3 @@ class ReplacedModelsProbe(Probe):
                     replaced=True,
                 )
             )
-
-    def remove(self) -> None:
-        """Forgets all models."""
-        self._made.clear()

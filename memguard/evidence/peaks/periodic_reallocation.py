@@ -117,13 +117,6 @@ class RemadeProbe(Probe):
         self._refs.update((where, self._seen[where]) for where in lasting)
         self._seen = {}
 
-    def remove(self) -> None:
-        """Forgets the names."""
-        self._fresh.clear()
-        self._lasting.clear()
-        self._refs.clear()
-        self._seen.clear()
-
     def _usual(self) -> float:
         """The peak above which a batch stands out."""
         if len(self._peaks) < MIN_RECORDS:

@@ -92,10 +92,6 @@ class PilingGradientsProbe(Probe):
         for place, piles in self._told.values():
             self._tell(place, piles)
 
-    def remove(self) -> None:
-        """Forgets all gradients."""
-        self._piles.clear()
-
     def _follow(self, parameter: torch.Tensor, gradient: torch.Tensor) -> _Pile:
         """Compares a gradient with what it was at the step before."""
         size = (storage_key(gradient) or (0, 0))[1]
