@@ -127,8 +127,7 @@ class RuleRunner:
     def _ask(self, part: str, observe: Callable[[_Seen, Run], Iterable[Claim]], seen: _Seen) -> None:
         """What one rule says of what it is shown; its failure ends with it."""
         try:
-            for claim in observe(seen, self._run):
-                self.add(claim)
+            self._add_all(observe(seen, self._run))
         except Exception as error:
             self.parts.failed(part, error)
 
@@ -143,8 +142,13 @@ class RuleRunner:
                 self.line("called", {"stage": fact.stage.value, "batch": fact.batch, **place})
             for part, learn in self._learners:
                 with self.parts.part(part):
-                    for claim in learn(fact, self._run):
-                        self.add(claim)
+                    self._add_all(learn(fact, self._run))
+
+    def _add_all(self, claims: Iterable[Claim]) -> None:
+        """What a rule says, as of this process and the epoch that is under way."""
+        run = self._run
+        for claim in claims:
+            self.add(replace(claim, epoch=run.epoch if claim.epoch is None else claim.epoch, rank=run.rank))
 
     def add(self, claim: Claim) -> None:
         """A rule's claim or an act of a guard; told if the arbiter finds it new, or worse than before."""
@@ -206,8 +210,7 @@ class RuleRunner:
         self._learn(self._unexplained())
         for detector in tuple(self._detectors):
             with self.parts.part(part_of(detector)):
-                for claim in detector.finish(self._run):
-                    self.add(claim)
+                self._add_all(detector.finish(self._run))
         self.summary.ended, self.summary.is_running = reason, False
         self.summary.overhead_seconds, self.summary.overhead_share = overhead["seconds"], overhead["share"]
         self.summary.start_up_seconds = start_up_seconds

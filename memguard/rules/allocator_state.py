@@ -10,7 +10,7 @@ from memguard.records.claims import Claim
 from memguard.records.facts import Fact
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, limit_of
-from memguard.rules.finding_text import Calls, from_post_mortem, from_record, plural
+from memguard.rules.finding_text import Calls, from_post_mortem, plural
 from memguard.rules.interface import CROWDED, DEVICE, PEAKS, RETRIES, Rule
 from memguard.text.units import format_bytes
 
@@ -58,7 +58,7 @@ class Fragmentation(Rule):
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """An error whose request the free pieces would have held together."""
         self._calls.learn(fact)
-        found = None if self._told else from_post_mortem(self, fact, run, "fragmentation")
+        found = None if self._told else from_post_mortem(self, fact, "fragmentation")
         if found is not None:
             self._told = True
             yield found
@@ -102,10 +102,8 @@ class Fragmentation(Rule):
                 "most of it is in whole segments of sizes that are not requested now. PyTorch releases them before it "
                 "fails, but has to wait for the device to do so, and no other process can use them."
             )
-        return from_record(
-            self,
+        return self.claim(
             record,
-            run,
             severity,
             f"{format_bytes(unused)} are reserved and unused even at the peak, for {self._streak} batches in a row"
             f"{self._calls.text(record)}, "
@@ -208,10 +206,8 @@ class AllocatorThrash(Rule):
             )
         else:
             why, advice = "{} is full, training is slower already, and a slightly larger batch will not fit", _SMALLER
-        return from_record(
-            self,
+        return self.claim(
             record,
-            run,
             severity,
             f"the allocator flushed its whole cache and tried again {plural(retries, 'time')} in the last "
             f"{plural(seen, 'batch')} (num_alloc_retries){self._calls.text(record)}: "
@@ -283,10 +279,8 @@ class StreamHeld(Rule):
         if not self._recent[-1] or sum(self._recent) < STREAM_BATCHES:
             return
         self._told = True
-        yield from_record(
-            self,
+        yield self.claim(
             record,
-            run,
             Severity.WARNING,
             f"{format_bytes(held)} at the peak were freed by Python and still wait for another stream, as in "
             f"{sum(self._recent)} of the last {len(self._recent)} batches (active above allocated).",

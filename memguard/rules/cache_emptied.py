@@ -9,7 +9,7 @@ from memguard.records.claims import Claim
 from memguard.records.facts import CompiledGraphs, EmptyCacheCalls, Fact
 from memguard.records.findings import Severity
 from memguard.records.stats import Run
-from memguard.rules.finding_text import at, from_fact, plural
+from memguard.rules.finding_text import at, plural
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
 
@@ -47,10 +47,8 @@ class EmptyCacheInLoop(Rule):
         length = plural(fact.batches, "batch") if fact.batches <= most else plural(steps, "optimizer step")
         where = at(fact.place)
         seconds = f", {fact.seconds:.1f} s in all" if fact.seconds and fact.seconds >= 0.1 else ""
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING if fact.calls >= MIN_CALLS else Severity.INFO,
             f"empty_cache() was called {plural(fact.calls, 'time')} in {length}"
             f"{f', at {where}' if where else ''}{seconds}: it slows every batch and gives PyTorch no memory that it "
@@ -106,10 +104,8 @@ class GraphPoolsGrow(Rule):
             advice = (
                 "pad inputs to a few sizes, and give the captures one pool: torch.cuda.graph(g, pool=first.pool())."
             )
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING if new >= MAX_GRAPHS else Severity.INFO,
             f"{message} and goes on: each shape or branch gets a variant of its own.",
             advice,

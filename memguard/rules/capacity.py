@@ -22,7 +22,7 @@ from memguard.records.facts import (
 )
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, SlowStats, Stage, limit_of
-from memguard.rules.finding_text import Calls, from_fact, from_post_mortem, from_record
+from memguard.rules.finding_text import Calls, from_post_mortem
 from memguard.rules.interface import CROWDED, DEVICE, Rule
 from memguard.text.units import format_bytes
 
@@ -68,7 +68,7 @@ class OptimizerState(Rule):
             self._places[fact.optimizer] = fact.place
         elif isinstance(fact, RanOutOfMemory) and (place := self._places.get(fact.holder or "")):
             fact = replace(fact, place=place)  # the error may have come in the batch after the step
-        found = None if self._told else from_post_mortem(self, fact, run, "optimizer-state")
+        found = None if self._told else from_post_mortem(self, fact, "optimizer-state")
         if found is not None:
             self._told = True
             yield found
@@ -80,10 +80,8 @@ class OptimizerState(Rule):
         if needed <= limit:
             return
         self._told = True
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.CRITICAL,
             f"the first {fact.optimizer} step will allocate {format_bytes(fact.state_bytes)} of state: with this "
             f"batch's peak that is {format_bytes(needed)}, and the device has {format_bytes(limit)}: "
@@ -126,7 +124,7 @@ class LongestBatch(Rule):
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Remembers a batch's size, and the largest to come; or hears that a long one failed."""
         self._calls.learn(fact)
-        found = None if self._told else from_post_mortem(self, fact, run, "long-batch")
+        found = None if self._told else from_post_mortem(self, fact, "long-batch")
         if found is not None:
             self._told = True
             yield found
@@ -157,7 +155,7 @@ class LongestBatch(Rule):
         if limit is None or len(self._points) < MIN_POINTS:
             return
         if self._largest is None or largest is None:
-            yield from self._judge_rising(batch, limit, run)
+            yield from self._judge_rising(batch, limit)
             return
         curve, seen = fit(self._points), max(size for size, _ in self._points)
         if curve is None or largest <= seen:
@@ -170,10 +168,8 @@ class LongestBatch(Rule):
         if curve.bend:
             grows = "faster than the input, as that of attention or of pairs of positions"
         self._told, self._told_far = not is_far, is_far
-        yield from_fact(
-            self,
+        yield self.claim(
             self._largest,
-            run,
             Severity.INFO if is_far else Severity.WARNING,
             f"the peak grows {grows}. The longest sample of `{self._largest.samples or 'the dataset'}` will "
             f"make a batch of {largest} elements, {largest / elements:.1f} times this one, that needs about "
@@ -184,7 +180,7 @@ class LongestBatch(Rule):
             nbytes=round(predicted - limit),
         )
 
-    def _judge_rising(self, batch: int, limit: int, run: Run) -> Iterable[Claim]:
+    def _judge_rising(self, batch: int, limit: int) -> Iterable[Claim]:
         """Nobody knows the longest batch, yet they come sorted: by half of what they rose so far they will not fit."""
         sizes = [size for size, _ in self._points]
         if self._told_far or any(after <= before for before, after in itertools.pairwise(sizes)):
@@ -195,10 +191,8 @@ class LongestBatch(Rule):
             return
         self._told_far = True
         place = self._calls.in_stage(Stage.TRAIN)
-        yield from_fact(
-            self,
+        yield self.claim(
             ModelCalled(batch=batch, stage=Stage.TRAIN, place=place),
-            run,
             Severity.INFO,
             f"each batch is larger than the one before it, and the peak follows: now {sizes[-1]:,} elements come in, "
             f"and the device has room for at most about {fits:,}, by the curve of the peaks (not tried).",
@@ -264,10 +258,8 @@ class LowHeadroom(Rule):
             return
         self._told = True
         others = f" ({format_bytes(outside)} belong to others and to libraries)" if outside else ""
-        yield from_record(
-            self,
+        yield self.claim(
             record,
-            run,
             Severity.WARNING,
             f"at the peak {format_bytes(max(total - needed, 0))} of {format_bytes(total)} are left"
             f"{self._calls.text(record)}{others}: a slightly larger batch or a little fragmentation is enough to fail.",

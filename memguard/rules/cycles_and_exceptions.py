@@ -10,7 +10,7 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import ExceptionHolds, Fact, FreedByCollector, FunctionContextHolds
 from memguard.records.findings import Severity
 from memguard.records.stats import Run, limit_of
-from memguard.rules.finding_text import at, from_fact, holder, plural
+from memguard.rules.finding_text import at, holder, plural
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
 
@@ -72,10 +72,8 @@ class ReferenceCycle(Rule):
         by = "were freed by the garbage collector only"
         if not fact.collector_enabled:
             by = "can be freed by the garbage collector only, which is switched off in this process"
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING if fact.collector_enabled else Severity.CRITICAL,
             f"{what}{size} {by}{held}{cycle}{f' ({where})' if where else ''}.",
             f"break the circle{f' at {fact.place.holder}' if fact.place.holder else ''}: set it to None when done, "
@@ -128,10 +126,8 @@ class ExceptionKeeps(Rule):
                 f"variables of the failed step{size} alive{names}."
             )
             advice = "store str(error) instead of the error, or set error.__traceback__ = None."
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING if fact.handling or fact.bytes else Severity.INFO,
             message,
             advice,

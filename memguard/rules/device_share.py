@@ -10,7 +10,6 @@ from memguard.records.claims import Claim
 from memguard.records.facts import Fact, OtherDevice, RankPeaks
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, SlowStats
-from memguard.rules.finding_text import from_fact, from_record
 from memguard.rules.interface import DEVICE, Rule
 from memguard.text.units import format_bytes
 from memguard.thresholds import EXPLAINED
@@ -133,10 +132,8 @@ class ForeignMemory(Rule):
     ) -> Iterable[Claim]:
         others = run.slow.other_processes
         pids = ", ".join(f"{pid}" for pid, _ in others[:5]) if others else ""
-        yield from_record(
-            self,
+        yield self.claim(
             record,
-            run,
             Severity.WARNING,
             f"memory in use on the device outside this process's PyTorch allocator {what}{_held_by(pids, groups)}.",
             REMEDY_OF_GROUPS
@@ -178,10 +175,8 @@ class WrongDevice(Rule):
                 f"works on {fact.device}, where it holds {format_bytes(fact.bytes)}, though {fact.own_device} is there "
                 "for it: ranks without a device of their own all work on the first"
             )
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING,
             f"rank {run.rank} {what}.",
             "call torch.cuda.set_device(local_rank) first, load checkpoints with map_location='cpu', and write no "
@@ -215,10 +210,8 @@ class RankImbalance(Rule):
         high, low = max(fact.peaks, key=lambda p: p[1]), min(fact.peaks, key=lambda p: p[1])
         if high[1] <= IMBALANCE * low[1] or high[1] - low[1] <= IMBALANCE_SHARE * run.device_total_bytes:
             return
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING if _is_far_above(fact, run.device_total_bytes) else Severity.INFO,
             f"rank {high[0]} peaks at {format_bytes(high[1])}, rank {low[0]} at {format_bytes(low[1])}.",
             "balance the batches by tokens, and keep extra work of single ranks off the device.",

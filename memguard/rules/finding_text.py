@@ -1,4 +1,4 @@
-"""Words of a finding: place, sizes, fix; and its severity from what is still free."""
+"""Words of a finding: place, sizes, whether it matters at the peak; and what an out-of-memory error proved."""
 
 from __future__ import annotations
 
@@ -54,112 +54,7 @@ def counted(fact: Fact, number: int, noun: str) -> str:
     return f"{'about ' if fact.estimated else ''}{plural(number, noun)}"
 
 
-_OF_FRAME = (
-    "do not keep the frame, for it keeps every variable of its function: store what is read of it, like "
-    "frame.f_lineno and frame.f_code.co_name."
-)
-
-
-def from_fact(
-    rule: Rule,
-    fact: Fact,
-    run: Run,
-    severity: Severity,
-    message: str,
-    advice: str,
-    *,
-    nbytes: int | None = None,
-    bytes_per_batch: float | None = None,
-    name: str | None = None,
-    evidence: Evidence = Evidence.OTHER,
-    count: int = 1,
-    since: int | None = None,
-    batches_left: int | None = None,
-    is_limited: bool = False,
-    ends: bool = False,
-    names: tuple[str, ...] = (),
-) -> Claim:
-    """A claim at the place of a fact.
-
-    Args:
-        rule: The rule that concludes.
-        fact: Its evidence.
-        run: The run.
-        severity: How much it matters.
-        message: What happened and why it matters.
-        advice: The fix.
-        nbytes: Bytes it concerns.
-        bytes_per_batch: How fast they grow.
-        name: The holder, where it is not the place's.
-        evidence: What kind of memory it is about.
-        count: Graphs, tensors or copies that it tells of.
-        since: Batch from which on they came.
-        batches_left: Batches to come that bring more, where known.
-        is_limited: Whether it will never be more than there is room for.
-        ends: Whether it is let go where the pass over the data ends.
-        names: Other names that hold the same memory.
-    """
-    place = fact.place
-    return Claim(
-        code=rule.code,
-        name=rule.name,
-        severity=severity,
-        message=message,
-        advice=_OF_FRAME if place.in_frame else advice,
-        file=place.file,
-        line=place.line,
-        function=place.function,
-        holder=name or place.holder,
-        stage=fact.stage,
-        epoch=run.epoch,
-        batch=fact.batch,
-        bytes=nbytes,
-        bytes_per_batch=bytes_per_batch,
-        rank=run.rank,
-        evidence=evidence,
-        count=count,
-        since=since,
-        batches_left=batches_left,
-        is_limited=is_limited,
-        ends=ends,
-        names=names,
-    )
-
-
-def from_record(
-    rule: Rule,
-    record: BatchRecord,
-    run: Run,
-    severity: Severity,
-    message: str,
-    advice: str,
-    *,
-    nbytes: int | None = None,
-    bytes_per_batch: float | None = None,
-    since: int | None = None,
-    place: Place = NOWHERE,
-) -> Claim:
-    """A claim that rests on the records alone; the arguments are those of `from_fact`, and where batches are made."""
-    return Claim(
-        code=rule.code,
-        name=rule.name,
-        severity=severity,
-        message=message,
-        advice=advice,
-        file=place.file,
-        line=place.line,
-        function=place.function,
-        stage=record.stage,
-        epoch=record.epoch,
-        batch=record.batch,
-        bytes=nbytes,
-        bytes_per_batch=bytes_per_batch,
-        since=since,
-        rank=run.rank,
-    )
-
-
-def from_post_mortem(rule: Rule, fact: Fact, run: Run, cause: str) -> Claim | None:
+def from_post_mortem(rule: Rule, fact: Fact, cause: str) -> Claim | None:
     """The claim of the rule that an out-of-memory error proved right, if its cause is the rule's own.
 
     A leak of another rule's kind is not: what keeps graphs is MG101's or MG102's. An error that the program caught is
@@ -168,10 +63,8 @@ def from_post_mortem(rule: Rule, fact: Fact, run: Run, cause: str) -> Claim | No
     if not isinstance(fact, RanOutOfMemory) or fact.cause != cause or fact.rule not in (None, rule.code):
         return None
     severity = Severity.INFO if fact.caught else Severity.CRITICAL
-    return from_fact(
-        rule,
+    return rule.claim(
         fact,
-        run,
         severity,
         f"memory ran out. {fact.why}",
         fact.advice,

@@ -9,7 +9,7 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import Fact, FunctionContextHolds, GradientsWithGraph, SavedAfterBackward
 from memguard.records.findings import Severity
 from memguard.records.stats import Run
-from memguard.rules.finding_text import at, from_fact, plural
+from memguard.rules.finding_text import at, plural
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
 
@@ -41,7 +41,7 @@ class RetainGraph(Rule):
         if not isinstance(fact, SavedAfterBackward):
             return
         if fact.same_batch and not fact.part:
-            yield from self._within(fact, run)
+            yield from self._within(fact)
             return
         self._seen += 1
         if self._seen < 2 and not (fact.part and fact.place.holder):  # a part is weighed before, and has a name then
@@ -49,10 +49,8 @@ class RetainGraph(Rule):
         size = f"{format_bytes(fact.bytes)} in {plural(fact.tensors, 'tensor')}" if fact.bytes else "its saved tensors"
         where, name = at(fact.place), fact.place.holder
         if fact.carried:
-            yield from_fact(
-                self,
+            yield self.claim(
                 fact,
-                run,
                 Severity.INFO,
                 f"the backward{f' at {where}' if where else ''} keeps its graph, and the next batch's backward runs "
                 f"through it again: a state is carried over without detach ({size} are still held).",
@@ -62,10 +60,8 @@ class RetainGraph(Rule):
             )
             return
         if fact.part:
-            yield from_fact(
-                self,
+            yield self.claim(
                 fact,
-                run,
                 Severity.INFO,
                 f"the backward{f' at {where}' if where else ''} keeps its graph, for a later one runs through a part "
                 f"of it again; of the rest, {size} are held without use{f' by `{name}`' if name else ''} while the "
@@ -76,10 +72,8 @@ class RetainGraph(Rule):
                 evidence=Evidence.PEAK,
             )
             return
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING,
             f"the backward{f' at {where}' if where else ''} keeps its graph: {size} are still held "
             f"{f'by `{name}` ' if name else ''}when the next forward begins, so two graphs exist at the same time.",
@@ -89,16 +83,14 @@ class RetainGraph(Rule):
             evidence=Evidence.PEAK,
         )
 
-    def _within(self, fact: SavedAfterBackward, run: Run) -> Iterable[Claim]:
+    def _within(self, fact: SavedAfterBackward) -> Iterable[Claim]:
         """A remark alone: what stands in no model's graph may have been kept for, and runs again."""
         self._in_batch += 1
         if self._in_batch < 2:
             return
         where, name = at(fact.place), fact.place.holder
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.INFO,
             f"the backward{f' at {where}' if where else ''} keeps its graph, and no later one runs through it: "
             f"{format_bytes(fact.bytes)} are still held {f'by `{name}` ' if name else ''}when the model's next forward "
@@ -135,10 +127,8 @@ class CreateGraphCycle(Rule):
         where, name = at(fact.place), fact.place.holder or "p"
         leaf = fact.place.holder or "the weights of a copy, an input that requires grad"
         if fact.graphs:
-            yield from_fact(
-                self,
+            yield self.claim(
                 fact,
-                run,
                 Severity.WARNING,
                 f"the backward at {where} with create_graph=True leaves gradients that carry a graph on tensors that "
                 f"are thrown away ({leaf}): tensor and gradient hold each other, and so the graphs of "
@@ -150,10 +140,8 @@ class CreateGraphCycle(Rule):
         by = f" (the backward at {where})" if where else ""
         is_assigned = ".grad(" in (fact.place.source or "")  # what torch.autograd.grad gave is put there by hand
         if fact.cleared:
-            yield from_fact(
-                self,
+            yield self.claim(
                 fact,
-                run,
                 Severity.INFO,
                 f"the gradients of {plural(fact.parameters, 'parameter')} carry a graph{by}: create_graph=True keeps "
                 "the whole graph of the batch through the optimizer's step, until zero_grad() breaks the cycle of "
@@ -164,10 +152,8 @@ class CreateGraphCycle(Rule):
                 evidence=Evidence.PEAK,
             )
             return
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING,
             f"the gradients of {plural(fact.parameters, 'parameter')} carry a graph at the end of the batch"
             f"{by}: create_graph=True ties parameter and gradient into a cycle that is not freed until the gradients "
@@ -210,10 +196,8 @@ class FunctionContext(Rule):
             if fact.cycle
             else "backward does not free them"
         )
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING,
             f"{fact.function_name} keeps {names} ({format_bytes(fact.bytes)} a call) as attributes of its context; "
             f"{how}.",

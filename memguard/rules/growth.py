@@ -24,7 +24,7 @@ from memguard.records.facts import (
 )
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, Series, Stage, limit_of
-from memguard.rules.finding_text import at, from_fact, from_post_mortem, from_record, holder, plural, so_far
+from memguard.rules.finding_text import at, from_post_mortem, holder, plural, so_far
 from memguard.rules.growth_test import GrowthTest, Outlook
 from memguard.rules.interface import DEVICE, Rule
 from memguard.rules.kept_caches import KeptCaches, of_cache, remedy_of
@@ -82,13 +82,13 @@ class SteadyGrowth(Rule):
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Remembers who was named for a growth, and by how much."""
-        proven = None if self._told or self._named else from_post_mortem(self, fact, run, "leak")
+        proven = None if self._told or self._named else from_post_mortem(self, fact, "leak")
         if proven is not None:
             self._told = True
             yield proven
         yield from self._caches.learn(self, fact, run)
         if isinstance(fact, UnexplainedGrowth) and not self._piled_graphs:  # of these nobody knows the bytes
-            yield self._unexplained(fact, run)
+            yield self._unexplained(fact)
         if isinstance(fact, PilingGradients):
             self._named = max(self._named, fact.bytes_per_batch)
             yield self._piling(fact, run)
@@ -172,10 +172,8 @@ class SteadyGrowth(Rule):
         beside, them = " is", "it"
         if (others := fact.gradients - 1) > 0:
             beside, them = f" and {plural(others, 'other sparse gradient')} are", "them"
-        return from_fact(
-            self,
+        return self.claim(
             fact,
-            run,
             Severity.WARNING,
             f"{holder(fact.place, 'a sparse gradient')}{beside} larger at each optimizer step, "
             f"{format_bytes(fact.bytes)}{so_far(run)}: nothing zeroes {them}, and each backward appends rows.",
@@ -186,15 +184,13 @@ class SteadyGrowth(Rule):
             since=fact.first_batch,
         )
 
-    def _unexplained(self, fact: UnexplainedGrowth, run: Run) -> Claim:
+    def _unexplained(self, fact: UnexplainedGrowth) -> Claim:
         """The curve, whether or not anybody is known; a remark, for a run may fill a memory on purpose."""
         rise = fact.to_bytes - fact.from_bytes
         how = "rose" if fact.fell else "never fell and rose"
         known = f"what was named explains {format_bytes(fact.explained_bytes)} of these {format_bytes(rise)}"
-        return from_fact(
-            self,
+        return self.claim(
             fact,
-            run,
             Severity.INFO,
             f"what stays allocated after a batch {how} from {format_bytes(fact.from_bytes)} to "
             f"{format_bytes(fact.to_bytes)}; {known if fact.explained_bytes else 'nothing is known of what keeps it'}.",
@@ -217,10 +213,8 @@ class SteadyGrowth(Rule):
         if cache is not None:
             message += f" {of_cache(cache)}."
             fact, rate = replace(cache, batch=record.batch), growth.rate
-            return from_fact(
-                self,
+            return self.claim(
                 fact,
-                run,
                 severity,
                 message,
                 remedy_of(cache),
@@ -229,10 +223,8 @@ class SteadyGrowth(Rule):
                 since=cache.first_batch,
             )
         if lead is None or self._named_share(growth.rate) < EXPLAINED:
-            return from_record(
-                self,
+            return self.claim(
                 record,
-                run,
                 Severity.CRITICAL,
                 message,
                 "look for what is kept of every batch: a list, a cache, a meter. memguard watches the allocations "
@@ -257,10 +249,8 @@ class SteadyGrowth(Rule):
             if self._region is not None and _are_casts(self._survivors):
                 message += f" The autocast region at {at(self._region.place)} keeps them, with their casts."
                 severity = Severity.INFO  # MG311 warned of it
-        return from_fact(
-            self,
+        return self.claim(
             lead,
-            run,
             severity,
             message,
             advice,

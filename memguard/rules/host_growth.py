@@ -11,7 +11,7 @@ from memguard.records.claims import Claim
 from memguard.records.facts import NOWHERE, Fact, KeptOnHost
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, Series, Stage
-from memguard.rules.finding_text import from_fact, from_record, holder, plural
+from memguard.rules.finding_text import holder, plural
 from memguard.rules.growth_test import EVENNESS, REACH, GrowthTest, Outlook
 from memguard.rules.host_room import free_bytes, room_bytes
 from memguard.rules.interface import Rule
@@ -92,10 +92,8 @@ class HostGrowth(Rule):
         room = ""
         if free is not None:
             room = f"; {format_bytes(free)} are free, enough for {plural(int(free / fact.bytes_per_batch), 'batch')}"
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             severity,
             f"{holder(fact.place)} keeps {format_bytes(fact.bytes_per_batch)} more in host memory with every batch, "
             f"and nothing in the source empties it{room}.",
@@ -111,10 +109,8 @@ class HostGrowth(Rule):
         room = ""
         if free is not None:
             room = f" {format_bytes(free)} are free, enough for {plural(int(free / fact.bytes_per_batch), 'batch')}."
-        return from_fact(
-            self,
+        return self.claim(
             fact,
-            run,
             Severity.INFO,
             f"{holder(fact.place)} keeps {format_bytes(fact.bytes_per_batch)} more in host memory with every batch. It "
             f"is asked for a key first: if keys hardly ever come twice, it never stops growing.{room}",
@@ -130,10 +126,8 @@ class HostGrowth(Rule):
         free = free_bytes(run.slow) or 0
         batches = int(free / fact.bytes_per_batch)
         full = format_bytes(_bytes_when_full(fact))
-        return from_fact(
-            self,
+        return self.claim(
             fact,
-            run,
             Severity.WARNING if batches <= SOON_BATCHES else Severity.INFO,
             f"{holder(fact.place)} is bounded at {capacity:,} elements, which will take about {full}; "
             f"{format_bytes(free)} are free, enough for {plural(batches, 'batch')} more.",
@@ -173,14 +167,12 @@ class HostGrowth(Rule):
             return ()
         self._told = True
         record, found = shown[0]
-        return (self._reached(record, rss, found, run),)
+        return (self._reached(record, rss, found),)
 
-    def _reached(self, record: BatchRecord, rss: int, found: Outlook, run: Run) -> Claim:
+    def _reached(self, record: BatchRecord, rss: int, found: Outlook) -> Claim:
         """The kernel's limit is near."""
-        return from_record(
-            self,
+        return self.claim(
             record,
-            run,
             Severity.CRITICAL,
             f"host memory grows by {format_bytes(found.growth.rate)} with every batch, to {format_bytes(rss)} now: "
             f"at this rate the kernel's limit is reached in about {found.batches_to_limit} batches{self._meanwhile()}.",

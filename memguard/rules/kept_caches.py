@@ -10,7 +10,7 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import Fact, KeptOutputs
 from memguard.records.findings import Severity
 from memguard.records.stats import Run, Stage
-from memguard.rules.finding_text import from_fact, holder, in_memory, so_far
+from memguard.rules.finding_text import holder, in_memory, so_far
 from memguard.rules.growth_test import Outlook
 from memguard.rules.interface import Rule
 from memguard.rules.kept_storage import MIN_BATCHES, cause_of, is_pile, never_stops, what_is_kept, who_keeps
@@ -47,10 +47,8 @@ class KeptCaches:
             keys = "Later passes over the data bring new keys again: it never stops growing."
         else:
             keys = "If its keys hardly ever come twice, it never stops growing."
-        yield from_fact(
-            rule,
+        yield rule.claim(
             fact,
-            run,
             Severity.WARNING if never_stops(fact, run) else Severity.INFO,
             f"{who_keeps(fact)} {what_is_kept(fact)} since batch {fact.first_batch} "
             f"{in_memory(run)}, and is a cache: {format_bytes(fact.bytes)}{so_far(run)}, "

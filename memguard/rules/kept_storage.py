@@ -10,7 +10,7 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import Fact, KeptOutputs, KeptResults, RanOutOfMemory, ViewsPinStorage
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, Series, Stage, limit_of, room_of
-from memguard.rules.finding_text import from_fact, holder, in_memory, is_on_host, plural, so_far
+from memguard.rules.finding_text import holder, in_memory, is_on_host, plural, so_far
 from memguard.rules.growth_test import WARM_UP, GrowthTest
 from memguard.rules.interface import Rule
 from memguard.rules.training_floor import TrainingFloor
@@ -86,7 +86,7 @@ class OutputsAccumulate(Rule):
             f"each: at this rate memory reaches the limit of {format_bytes(limit_of(run))} in about "
             f"{found.batches_to_limit} batches."
         )
-        return (self._worse(fact, run, message, record.batch, round(found.growth.observed)),)
+        return (self._worse(fact, message, record.batch, round(found.growth.observed)),)
 
     def observe_alike(self, records: Series, run: Run) -> Iterable[Claim]:
         """How far the pass is the last one tells."""
@@ -95,14 +95,12 @@ class OutputsAccumulate(Rule):
         self._newest[records[-1].stage] = records[-1]
         return ()
 
-    def _worse(self, fact: KeptOutputs, run: Run, message: str, batch: int, nbytes: int | None) -> Claim:
+    def _worse(self, fact: KeptOutputs, message: str, batch: int, nbytes: int | None) -> Claim:
         """What was remarked on is critical after all."""
         self._mild = self._floor = None
         remedy = fact.remedy or _REMEDY
-        return from_fact(
-            self,
+        return self.claim(
             replace(fact, batch=batch),
-            run,
             Severity.CRITICAL,
             message,
             remedy,
@@ -115,7 +113,7 @@ class OutputsAccumulate(Rule):
         if isinstance(fact, RanOutOfMemory):
             mild, leaked = self._mild, fact.cause == "leak" and not fact.caught
             if mild is not None and leaked and fact.holder in (None, mild.place.holder):
-                yield self._worse(mild, run, f"memory ran out. {fact.why}", fact.batch, fact.bytes)
+                yield self._worse(mild, f"memory ran out. {fact.why}", fact.batch, fact.bytes)
             return
         if isinstance(fact, KeptResults):
             yield from self._of_evaluations(fact, run)
@@ -142,10 +140,8 @@ class OutputsAccumulate(Rule):
         more = f", {format_bytes(fact.bytes_per_batch)} more with every batch" if fact.bytes_per_batch else ""
         if left and more:
             more += f"; {plural(left, 'batch')} to come bring {format_bytes(left * fact.bytes_per_batch)} more"
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             severity,
             f"{who_keeps(fact, beside)} {what} since batch {fact.first_batch} {in_memory(run)}: "
             f"{format_bytes(fact.bytes)}{so_far(run)}{more}.",
@@ -182,10 +178,8 @@ class OutputsAccumulate(Rule):
         warns = much and not fact.bounded and beside is None
         if warns:
             self._told.append(fact)
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING if warns else Severity.INFO,
             f"{who_keeps(fact, beside)} the results of evaluations {in_memory(run)}: {format_bytes(fact.bytes)}"
             f"{so_far(run)}, {format_bytes(each)} more with every evaluation.",
@@ -279,10 +273,8 @@ class ViewPinsStorage(Rule):
         warns = views_are_much(fact, run)
         if not warns and fact.pinned_bytes < MIN_TOLD_BYTES:
             return
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING if warns else Severity.INFO,
             f"{holder(fact.place)} uses {format_bytes(fact.used_bytes)} in {plural(fact.views, 'view')} and keeps "
             f"{format_bytes(fact.pinned_bytes)} of storage alive.",

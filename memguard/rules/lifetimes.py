@@ -9,7 +9,7 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import Fact, LargeLocals, PreviousOutputsAlive, ReboundTensor
 from memguard.records.findings import Severity
 from memguard.records.stats import Run, limit_of, room_of
-from memguard.rules.finding_text import from_fact, holder, in_code, is_some_of_peak, plural
+from memguard.rules.finding_text import holder, in_code, is_some_of_peak, plural
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
 
@@ -63,10 +63,8 @@ class PreviousBatchAlive(Rule):
         near = left is not None and limit is not None and left < LITTLE_ROOM * limit
         # What is there until the backward may be wanted there, as an earlier output that the loss compares with.
         matters = _much_of_device(fact.bytes, limit) and ((near and fact.peak_in_forward is not False) or fact.graph)
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING if matters else Severity.INFO,
             f"{holder(fact.place)} still holds {format_bytes(fact.bytes)} of the last batch while the next forward runs"
             f"{', with the graph' if fact.graph else ''}: both are in memory at the peak.",
@@ -111,10 +109,8 @@ class LocalsAlive(Rule):
         if function == "<module>":
             where, split = "the script", "put that part into a function"
         of_peak = f", of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.INFO,
             f"{names} ({format_bytes(fact.bytes)}{of_peak}) {'is' if len(fact.names) == 1 else 'are'} alive in "
             f"{where} at the {fact.at}, and nothing below reads "
@@ -148,10 +144,8 @@ class RebindDoubles(Rule):
         peak = run.peak_bytes or 0
         if not isinstance(fact, ReboundTensor) or not peak or not is_some_of_peak(fact.bytes, peak):
             return
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.INFO,
             f"{holder(fact.place)} is made again ({format_bytes(fact.bytes)}) while the old one is alive: "
             + (

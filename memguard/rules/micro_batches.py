@@ -9,7 +9,7 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import Fact, MicroBatchGraphs, MicroBatchOutputs
 from memguard.records.findings import Severity
 from memguard.records.stats import Run
-from memguard.rules.finding_text import from_fact, holder, plural
+from memguard.rules.finding_text import holder, plural
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
 
@@ -42,11 +42,11 @@ class MicroBatchGraph(Rule):
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from what was alive as the optimizer stepped, or long before it did."""
         if isinstance(fact, MicroBatchGraphs):
-            yield self._of_graphs(fact, run)
+            yield self._of_graphs(fact)
         elif isinstance(fact, MicroBatchOutputs):
-            yield self._of_outputs(fact, run)
+            yield self._of_outputs(fact)
 
-    def _of_graphs(self, fact: MicroBatchGraphs, run: Run) -> Claim:
+    def _of_graphs(self, fact: MicroBatchGraphs) -> Claim:
         each = fact.bytes / max(fact.graphs, 1)
         peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
         until, yet = (" until the optimizer's step", "") if fact.at_step else ("", " and the optimizer has yet to step")
@@ -57,10 +57,8 @@ class MicroBatchGraph(Rule):
             copy = "without a graph: compute it under torch.no_grad()"
         elif not fact.saves:
             copy = "on the CPU without its graph (x.detach().cpu()), or a number (x.item())"
-        return from_fact(
-            self,
+        return self.claim(
             fact,
-            run,
             Severity.WARNING if fact.bytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST) else Severity.INFO,
             f"{holder(fact.place)} keeps the graphs of {plural(fact.graphs, f'earlier {which}')} alive{until}, "
             f"though {why}: {format_bytes(fact.bytes)}{peak}, {format_bytes(each)} for each.",
@@ -71,13 +69,11 @@ class MicroBatchGraph(Rule):
             count=fact.graphs,
         )
 
-    def _of_outputs(self, fact: MicroBatchOutputs, run: Run) -> Claim:
+    def _of_outputs(self, fact: MicroBatchOutputs) -> Claim:
         """What has no graph may be wanted for its values: it is a warning only where it is most of the peak."""
         each = fact.bytes / max(fact.outputs, 1)
-        return from_fact(
-            self,
+        return self.claim(
             fact,
-            run,
             Severity.WARNING if fact.bytes >= MOST_OF_PEAK * fact.peak_bytes else Severity.INFO,
             f"{holder(fact.place)} keeps the outputs of {plural(fact.outputs, 'earlier micro-batch')}, detached, until "
             f"the optimizer's step: {format_bytes(fact.bytes)} of a peak of {format_bytes(fact.peak_bytes)}, "

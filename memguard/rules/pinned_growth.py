@@ -9,7 +9,7 @@ from memguard.records.claims import Claim
 from memguard.records.facts import Fact, KeptOnHost, PinnedCacheGrows
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run
-from memguard.rules.finding_text import from_fact, from_record, holder
+from memguard.rules.finding_text import holder
 from memguard.rules.host_room import SampledGrowth, free_bytes
 from memguard.rules.host_room import left as told_left
 from memguard.rules.interface import READINGS, Rule
@@ -45,10 +45,8 @@ class PinnedGrowth(Rule):
             self._named = True
             left = run.batches_left
             fills = free is not None and left is not None and fact.bytes_per_batch * left > free
-            yield from_fact(
-                self,
+            yield self.claim(
                 fact,
-                run,
                 Severity.WARNING if fills else Severity.INFO,
                 f"{holder(fact.place)} keeps pinned tensors of {format_bytes(fact.bytes_per_batch)} more with every "
                 f"batch: nothing of that can be swapped{told_left(free)}.",
@@ -58,10 +56,8 @@ class PinnedGrowth(Rule):
                 since=fact.first_batch,
             )
         elif isinstance(fact, PinnedCacheGrows) and not self._named:
-            yield from_fact(
-                self,
+            yield self.claim(
                 fact,
-                run,
                 Severity.INFO,
                 f"the cache of pinned host memory grew from {format_bytes(fact.before_bytes)} to "
                 f"{format_bytes(fact.bytes)} since batch {fact.since_batch}, of which "
@@ -77,10 +73,8 @@ class PinnedGrowth(Rule):
         rate = self._sampled.grows(slow, slow.pinned_bytes, record)
         if rate is None:
             return
-        yield from_record(
-            self,
+        yield self.claim(
             record,
-            run,
             Severity.WARNING,
             f"pinned host memory grows by {format_bytes(rate)} a second, to {format_bytes(slow.pinned_bytes)} now, "
             f"of which {format_bytes(slow.pinned_active_bytes)} are in use.",

@@ -9,7 +9,7 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import AutocastOpen, Fact, LargeLogits
 from memguard.records.findings import Severity
 from memguard.records.stats import Run, limit_of
-from memguard.rules.finding_text import from_fact, is_some_of_peak, plural
+from memguard.rules.finding_text import is_some_of_peak, plural
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
 
@@ -54,10 +54,8 @@ class LogitsUpcast(Rule):
         if fact.width < WIDE and share < SHARE:
             return
         big = total is not None and fact.extra_bytes >= SHARE * total
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING if big else Severity.INFO,
             f"the peak comes in the loss: logits of {fact.width} classes ({format_bytes(fact.logits_bytes)} in "
             f"{fact.dtype}) take {format_bytes(fact.extra_bytes)} more on top of the forward, in float32 copies and "
@@ -73,10 +71,8 @@ class LogitsUpcast(Rule):
         if copies < fact.float32_bytes or not fact.peak_bytes or not is_some_of_peak(copies, fact.peak_bytes):
             return
         big = total is not None and fact.float32_bytes >= SMALL * total and copies >= SHARE * total
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING if big else Severity.INFO,
             f"logits of {fact.width} classes in {fact.dtype} ({format_bytes(fact.logits_bytes)}) are copied to float32 "
             f"here: with log-softmax and gradient of the same size the copies are {format_bytes(copies)} of a peak of "
@@ -117,10 +113,8 @@ class AutocastCache(Rule):
         if not isinstance(fact, AutocastOpen):
             return
         size = f" (up to {format_bytes(fact.bytes)})" if fact.bytes else ""
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.INFO if fact.stage.evaluates else Severity.WARNING,
             f"one autocast region was open over {plural(fact.batches, 'batch')}: it keeps the casts of all "
             f"weights{size} until it ends.",

@@ -10,7 +10,7 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import Fact, FunctionContextHolds, Place, RanOutOfMemory, RetainedGraphs
 from memguard.records.findings import Severity
 from memguard.records.stats import Run
-from memguard.rules.finding_text import at, from_fact, from_post_mortem, holder, in_code, plural, so_far
+from memguard.rules.finding_text import at, from_post_mortem, holder, in_code, plural, so_far
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
 
@@ -49,7 +49,7 @@ class RetainedGraph(Rule):
         """Concludes from retained graphs that no recurrent state carries."""
         if isinstance(fact, FunctionContextHolds):
             self._cycle = self._cycle or fact.cycle
-        yield from _ran_out(self, fact, run)
+        yield from _ran_out(self, fact)
         if not isinstance(fact, RetainedGraphs) or fact.carried:
             return
         if self._cycle and fact.place.holder is None and fact.place.line is None:
@@ -78,10 +78,8 @@ class RetainedGraph(Rule):
         known = fact.deepened and any(fact.place.is_beside(told) for told in self._told)
         if not known:
             self._told.append(fact.place)
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.INFO if known else Severity.WARNING,
             message,
             advice + ".",
@@ -115,15 +113,13 @@ class CarriedState(Rule):
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from retained graphs that the newest graph reaches."""
-        yield from _ran_out(self, fact, run)
+        yield from _ran_out(self, fact)
         if not isinstance(fact, RetainedGraphs) or not fact.carried:
             return
         per_batch = _per_batch(fact)
         name, backward = in_code(fact.place) or "the state", at(fact.retained_by)
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             # A roll-out that nobody trains on lacks a no_grad rather than a detach: MG201 tells that.
             Severity.INFO if fact.rolled_out else Severity.WARNING,
             f"{_who(fact)} carries the graph from batch to batch: the graph of this forward reaches back over "
@@ -145,9 +141,9 @@ class CarriedState(Rule):
 _NO_GRAD = "run it under torch.no_grad() (or torch.inference_mode()): no backward came, so the graph is unused"
 
 
-def _ran_out(rule: Rule, fact: Fact, run: Run) -> Iterator[Claim]:
+def _ran_out(rule: Rule, fact: Fact) -> Iterator[Claim]:
     """Of graphs that filled the device before anything was told of them."""
-    proven = from_post_mortem(rule, fact, run, "leak")
+    proven = from_post_mortem(rule, fact, "leak")
     if proven is not None and isinstance(fact, RanOutOfMemory) and fact.rule == rule.code:
         yield proven
 

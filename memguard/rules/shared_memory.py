@@ -9,7 +9,7 @@ from memguard.records.claims import Claim
 from memguard.records.facts import Fact, KeptOnHost
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, SlowStats
-from memguard.rules.finding_text import from_fact, from_record, holder
+from memguard.rules.finding_text import holder
 from memguard.rules.interface import READINGS, Rule
 from memguard.text.units import format_bytes
 
@@ -52,10 +52,8 @@ class SharedMemory(Rule):
         kept = "tensors as DataLoader workers handed them over, more with every batch"
         if not fact.bytes_per_batch:
             kept = f"{fact.elements} elements with tensors as DataLoader workers handed them over"
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.INFO,
             f"{holder(fact.place)} keeps {kept}: each keeps its shared memory and an open file{files}.",
             "keep a copy of what is needed of a batch (x.clone(), x.numpy().copy(), .tolist() for labels) instead of "
@@ -73,10 +71,8 @@ class SharedMemory(Rule):
         free, total = slow.shm_free_bytes, slow.shm_total_bytes
         if free is not None and total and not self._told_full and (free < SHM_SHARE * total or free < MIN_SHM_BYTES):
             self._told_full = True
-            yield from_record(
-                self,
+            yield self.claim(
                 record,
-                run,
                 Severity.WARNING,
                 f"{format_bytes(free)} of {format_bytes(total)} are left in /dev/shm, through which "
                 f"{slow.num_workers} workers hand over their batches.",
@@ -84,9 +80,9 @@ class SharedMemory(Rule):
                 nbytes=free,
             )
         if slow.open_files is not None and not self._told_files:
-            yield from self._judge_files(record, run, slow.open_files)
+            yield from self._judge_files(record, slow.open_files)
 
-    def _judge_files(self, record: BatchRecord, run: Run, files: int) -> Iterable[Claim]:
+    def _judge_files(self, record: BatchRecord, files: int) -> Iterable[Claim]:
         if self._files and files < self._files[-1][1]:
             self._files.clear()
         self._files.append((record.batch, files))
@@ -94,10 +90,8 @@ class SharedMemory(Rule):
         if len(self._files) < 5 or batches < FILES_BATCHES or files - first < FILES_PER_BATCH * batches:
             return
         self._told_files = True
-        yield from_record(
-            self,
+        yield self.claim(
             record,
-            run,
             Severity.WARNING,
             f"open files rose from {first} to {files} since batch {first_batch}: tensors from DataLoader workers "
             "are kept, and each keeps shared memory and a file.",

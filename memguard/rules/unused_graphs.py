@@ -9,7 +9,7 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import Fact, UntakenGradients, UnusedGraphs
 from memguard.records.findings import Severity
 from memguard.records.stats import Run, limit_of
-from memguard.rules.finding_text import at, from_fact, plural
+from memguard.rules.finding_text import at, plural
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
 
@@ -58,10 +58,8 @@ class EvalGraph(Rule):
         if fact.alone:
             advice = "put this call alone under `with torch.no_grad():`, for other calls there need their graphs."
         if fact.prevented:
-            yield from_fact(
-                self,
+            yield self.claim(
                 fact,
-                run,
                 Severity.WARNING,
                 f"{called} was evaluated with gradients enabled: its graph would save every activation for a backward "
                 "that never comes. memguard does it for you: such forwards run without a graph from now on.",
@@ -78,15 +76,13 @@ class EvalGraph(Rule):
             yield self._derivative(fact, run, size)
             return
         if fact.training:
-            yield self._in_training(fact, run, f"{called} built at least {plural(fact.count, 'graph')}", size)
+            yield self._in_training(fact, f"{called} built at least {plural(fact.count, 'graph')}", size)
             return
         if fact.elsewhere:
             called += " on another thread,"
             advice = "put torch.no_grad() into the function that the thread runs: each has a grad mode of its own."
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING,
             f"{called} built at least {plural(fact.count, 'graph')} in eval mode that "
             f"{'something keeps though no backward used them' if fact.kept else 'died without a backward'}{size}: "
@@ -98,7 +94,7 @@ class EvalGraph(Rule):
             since=fact.first_batch,
         )
 
-    def _in_training(self, fact: UnusedGraphs, run: Run, built: str, size: str) -> Claim:
+    def _in_training(self, fact: UnusedGraphs, built: str, size: str) -> Claim:
         if fact.alone:
             message = (
                 f"{built} in training that died without a backward{size}, while backwards run through those of its "
@@ -111,10 +107,8 @@ class EvalGraph(Rule):
                 "evaluation that forgot both model.eval() and torch.no_grad()."
             )
             advice = f"call model.eval() before it and model.train() after it, and {_ADVICE}"
-        return from_fact(
-            self,
+        return self.claim(
             fact,
-            run,
             Severity.WARNING,
             message,
             advice,
@@ -132,10 +126,8 @@ class EvalGraph(Rule):
             mode, least = "training", min(least, max(MUCH_OF_PEAK * (fact.peak_bytes or limit or 0), LEAST))
             advice = "leave create_graph=True out, for its values alone are used; where a later backward goes through "
             advice += "the same forward, retain_graph=True keeps that one's graph."
-        return from_fact(
-            self,
+        return self.claim(
             fact,
-            run,
             Severity.WARNING if (fact.bytes or 0) >= least else Severity.INFO,
             f"a derivative of {fact.module} is taken in {mode} with a graph of its own"
             f"{f', at {where}' if where else ''}: at least {plural(fact.count, 'graph')} of it died without a "
@@ -178,21 +170,19 @@ class FrozenModelGraph(Rule):
         if isinstance(fact, UntakenGradients):
             told = fact.whole and fact.module in self._modules
             if not told and fact.bytes > 2 * self._gradients_bytes:
-                yield self._untaken(fact, run)
+                yield self._untaken(fact)
         if not isinstance(fact, UnusedGraphs) or not fact.frozen or self._told.differently(fact):
             return
         self._modules.add(fact.module)
         where, called = at(fact.place), fact.place.holder or fact.module
         freeze = f"{fact.place.holder or fact.module.lower()}.requires_grad_(False)"
         if fact.dropped:
-            yield self._dropped(fact, run, called)
+            yield self._dropped(fact, called)
             return
         if fact.gradients_bytes is not None:
             self._gradients_bytes += fact.gradients_bytes
-            yield from_fact(
-                self,
+            yield self.claim(
                 fact,
-                run,
                 Severity.WARNING,
                 f"{called}{f', called at {where},' if where else ''} gets gradients "
                 f"({format_bytes(fact.gradients_bytes)}) in every backward though no optimizer holds its weights: its "
@@ -205,10 +195,8 @@ class FrozenModelGraph(Rule):
             )
             return
         size = f" of {format_bytes(fact.bytes)}" if fact.bytes else ""
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING,
             f"{called}{f', called at {where},' if where else ''} builds a graph{size} in training that no backward "
             f"uses, seen in {plural(fact.count, 'forward')}, while other models are trained: it serves as a frozen "
@@ -220,14 +208,12 @@ class FrozenModelGraph(Rule):
             since=fact.first_batch,
         )
 
-    def _dropped(self, fact: UnusedGraphs, run: Run, called: str) -> Claim:
+    def _dropped(self, fact: UnusedGraphs, called: str) -> Claim:
         """A generator in its critic's step, an actor in the target of its critic."""
         where, nbytes = at(fact.place), fact.bytes or 0
         peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
-        return from_fact(
-            self,
+        return self.claim(
             fact,
-            run,
             Severity.WARNING if nbytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST) else Severity.INFO,
             f"{called}{f', called at {where},' if where else ''} builds a graph of {format_bytes(nbytes)}{peak} in the "
             "step of another model. The backward runs through it, and zero_grad() drops these gradients before its "
@@ -239,7 +225,7 @@ class FrozenModelGraph(Rule):
             since=fact.first_batch,
         )
 
-    def _untaken(self, fact: UntakenGradients, run: Run) -> Claim:
+    def _untaken(self, fact: UntakenGradients) -> Claim:
         """Weights that were to be frozen: what their gradients take counts, for they never go."""
         peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
         where, number = at(fact.place), plural(fact.parameters, "parameter")
@@ -251,10 +237,8 @@ class FrozenModelGraph(Rule):
             who = f"{number} of {fact.module}"
             advice = "freeze them where the optimizer is made: p.requires_grad_(False) for each that it does not get."
         much = fact.bytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST)
-        return from_fact(
-            self,
+        return self.claim(
             fact,
-            run,
             Severity.WARNING if much else Severity.INFO,
             f"{who} {get} gradients in every backward though no optimizer holds {them}, and nothing takes these away: "
             f"{format_bytes(fact.bytes)}{peak}.",

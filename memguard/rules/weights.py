@@ -10,7 +10,7 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import CheckpointKept, Fact, GatheredWeights, KeptOutputs, ModelCopies, StaleGradients
 from memguard.records.findings import Severity
 from memguard.records.stats import Run, limit_of
-from memguard.rules.finding_text import counted, from_fact, holder, in_memory, is_on_host, plural, so_far
+from memguard.rules.finding_text import counted, holder, in_memory, is_on_host, plural, so_far
 from memguard.rules.interface import Rule
 from memguard.rules.kept_storage import never_stops
 from memguard.rules.weight_snapshots import MIN_SHARE, Snapshots, is_large_pile
@@ -70,7 +70,7 @@ class ModelCopy(Rule):
         many = is_large_pile(fact, limit) or (limit is not None and fact.bytes >= LARGE_SHARE * limit)
         many = many or (fact.gathered and _is_large(fact.bytes, run, limit))
         if fact.earlier:
-            yield self._earlier(fact, run, limit)
+            yield self._earlier(fact, limit)
             return
         where = ", ".join(fact.holders[:4]) or holder(fact.place)
         what, apart, remedy = _what(fact), "", _remedy_of_copies(run)
@@ -80,10 +80,8 @@ class ModelCopy(Rule):
             what = f"{counted(fact, fact.copies, 'model')} of the same shapes"
             apart = f", with gradients of {'its' if fact.copies == 1 else 'their'} own,"
             remedy = f"nothing to do if they are trained together; else {_REMEDY_OF_MODELS}"
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING if many and not fact.averaged else Severity.INFO,
             _of_kept(fact, where, run)
             if fact.gathered
@@ -101,10 +99,8 @@ class ModelCopy(Rule):
         each = fact.bytes_per_batch
         if fact.measured and fact.bytes > pile.bytes:
             pile = replace(pile, copies=max(fact.tensors, pile.copies), bytes=fact.bytes, estimated=fact.estimated)
-        return from_fact(
-            self,
+        return self.claim(
             replace(fact, place=pile.place),
-            run,
             Severity.WARNING,
             f"{_piled_up(pile, run)}, and more come: {format_bytes(each)} with every batch.",
             _REMEDY_OF_MODELS if pile.earlier else _remedy_of_copies(run),
@@ -119,10 +115,8 @@ class ModelCopy(Rule):
     def _more(self, fact: KeptOutputs, run: Run) -> Claim:
         """Models of which more come, and nothing else is known: neither copies, nor seen to be trained before."""
         limit = limit_of(run)
-        return from_fact(
-            self,
+        return self.claim(
             fact,
-            run,
             Severity.INFO if limit is not None and fact.bytes < MIN_SHARE * limit else Severity.WARNING,
             f"{holder(fact.place)} keeps {counted(fact, fact.tensors, 'model')} with their weights {in_memory(run)}: "
             f"{format_bytes(fact.bytes)}{so_far(run)}, and more come: at least {format_bytes(fact.bytes_per_batch)} "
@@ -136,12 +130,10 @@ class ModelCopy(Rule):
             names=fact.parts,
         )
 
-    def _earlier(self, fact: ModelCopies, run: Run, limit: int | None) -> Claim:
+    def _earlier(self, fact: ModelCopies, limit: int | None) -> Claim:
         """Models of a series that are kept with their weights where they were trained."""
-        return from_fact(
-            self,
+        return self.claim(
             fact,
-            run,
             Severity.WARNING if limit is not None and fact.bytes >= LARGE_SHARE * limit else Severity.INFO,
             f"{holder(fact.place)} keeps {counted(fact, fact.copies, 'model')} that were trained before this one: "
             f"their weights take {format_bytes(fact.bytes)} of the device, without gradients and optimizer states.",
@@ -208,10 +200,8 @@ class StaleGradient(Rule):
         sets_peak = fact.zeroed or (fact.peak_bytes or peak) >= SETS_PEAK * peak
         if fact.lightning or not (is_full or sets_peak):
             return  # Lightning's own order of calls; or the peak comes when they are gone, and there is room
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING if needed else Severity.INFO,
             f"the last step's gradients ({format_bytes(fact.bytes)}) are alive through the whole "
             f"{'evaluation, which sets the peak' if fact.stage.evaluates else 'forward'}: {_why(fact)}.",
@@ -255,10 +245,8 @@ class CheckpointOnDevice(Rule):
         limit, on_host = limit_of(run), is_on_host(run)
         where = "into memory" if on_host else "onto the device"
         how = "mmap=True" if on_host else 'map_location="cpu" (and mmap=True)'
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             Severity.WARNING if limit is None or fact.bytes >= MIN_SHARE * limit else Severity.INFO,
             f"{holder(fact.place, 'a checkpoint')} was loaded {where} and still holds "
             f"{format_bytes(fact.bytes)} in batch {fact.batch}.",
@@ -285,10 +273,8 @@ def _of_kept(fact: ModelCopies, where: str, run: Run) -> str:
 def _of_modules(rule: Rule, fact: GatheredWeights, run: Run, limit: int | None) -> Iterable[Claim]:
     """What is said of those that FSDP gathered, and nothing let go."""
     name = (fact.name or "the model").rpartition(".")[2]
-    yield from_fact(
-        rule,
+    yield rule.claim(
         fact,
-        run,
         Severity.WARNING if _is_large(fact.bytes, run, limit) else Severity.INFO,
         f"{plural(fact.parameters, 'weight')} of the sharded model {f'`{fact.name}` ' if fact.name else ''}"
         f"({format_bytes(fact.bytes)}) stay gathered {in_memory(run)} after its forward, from one optimizer step to "

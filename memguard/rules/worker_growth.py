@@ -9,7 +9,7 @@ from memguard.records.claims import Claim
 from memguard.records.facts import Fact, WorkerObjects
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run
-from memguard.rules.finding_text import from_fact, from_record, holder, plural
+from memguard.rules.finding_text import holder, plural
 from memguard.rules.growth_test import REACH
 from memguard.rules.host_room import SampledGrowth, free_bytes, left
 from memguard.rules.interface import READINGS, Rule
@@ -53,10 +53,8 @@ class WorkerGrowth(Rule):
             return
         free = free_bytes(run.slow)
         severity = Severity.WARNING if free is not None and fact.workers * fact.bytes > free else Severity.INFO
-        yield from_fact(
-            self,
+        yield self.claim(
             fact,
-            run,
             severity,
             f"{holder(fact.place)} is {plural(fact.elements, 'Python object')} of about {format_bytes(fact.bytes)} "
             f"together: reading them copies their pages, until each of {plural(fact.workers, 'worker')} has its own "
@@ -73,10 +71,8 @@ class WorkerGrowth(Rule):
         rate = self._sampled.grows(slow, slow.workers_rss_bytes, record)
         if rate is None:
             return
-        yield from_record(
-            self,
+        yield self.claim(
             record,
-            run,
             Severity.WARNING,
             f"the private memory of {slow.num_workers or 'the'} DataLoader workers grows by {format_bytes(rate)} a "
             f"second, to {format_bytes(slow.workers_rss_bytes)} now; "
@@ -112,10 +108,8 @@ class WorkerGrowth(Rule):
         limit = f"its limit of {cache.elements} is the whole dataset"
         emptied = limit if cache.elements else "nothing in the source empties it"
         so_far = f": their private memory grew by {format_bytes(grown)} so far" if grown else ""
-        return from_fact(
-            self,
+        return self.claim(
             cache,
-            run,
             Severity.WARNING if free is not None and grown * REACH > free else Severity.INFO,
             f"{holder(cache.place)} is filled while {plural(cache.workers, 'worker')} read, in each of them for itself,"
             f" and {emptied}{so_far}{left(free)}.",
