@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.records.claims import Claim
-from memguard.records.facts import NOWHERE, Fact, KeptOnHost
+from memguard.records.facts import NOWHERE, Fact, KeptOnHost, ModelCalled
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, Series, Stage
 from memguard.rules.finding_text import holder, plural
@@ -201,26 +201,20 @@ class HostGrowth(Rule):
         what = self._meanwhile() or (
             ", and no Python container that grows was met: a library, or something that a C extension keeps"
         )
-        yield Claim(
-            code=self.code,
-            name=self.name,
-            severity=Severity.INFO,
-            message=f"host memory was still growing at the end, by {format_bytes(rate)} with every batch "
+        yield self.claim(
+            KeptOnHost(
+                batch=self._newest, stage=Stage.TRAIN, place=place, elements=0, bytes=grown, bytes_per_batch=rate
+            ),
+            Severity.INFO,
+            f"host memory was still growing at the end, by {format_bytes(rate)} with every batch "
             f"({format_bytes(grown)} over the last {steps}){what}.",
-            advice="bound how many are kept there, or keep none if what is asked for hardly ever comes twice."
+            "bound how many are kept there, or keep none if what is asked for hardly ever comes twice."
             if accounts
             else "if longer runs matter, leave parts of the loop out (decoding, logging, augmentation) until it "
             "stops; with variable shapes on the CPU set MALLOC_ARENA_MAX=2 or bucket them.",
-            stage=Stage.TRAIN,
-            batch=self._newest,
-            file=place.file,
-            line=place.line,
-            function=place.function,
-            holder=place.holder,
-            bytes=grown,
+            nbytes=grown,
             bytes_per_batch=rate,
             since=self._since,
-            rank=run.rank,
         )
 
     def _accounts_for(self, rate: float | None) -> bool:
