@@ -202,9 +202,7 @@ class HostGrowth(Rule):
             ", and no Python container that grows was met: a library, or something that a C extension keeps"
         )
         yield self.claim(
-            KeptOnHost(
-                batch=self._newest, stage=Stage.TRAIN, place=place, elements=0, bytes=grown, bytes_per_batch=rate
-            ),
+            ModelCalled(batch=self._newest, stage=Stage.TRAIN, place=place),
             Severity.INFO,
             f"host memory was still growing at the end, by {format_bytes(rate)} with every batch "
             f"({format_bytes(grown)} over the last {steps}){what}.",

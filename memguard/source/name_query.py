@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
+from memguard.records.facts import Place
 from memguard.source.expressions import Chain, called_name
 from memguard.source.model import SourceModel
 from memguard.source.scopes import Scope, method_called
@@ -80,6 +81,10 @@ class Statement:
     certain: bool = True
     """False for a call that only may store what it is given, like ``metric(output)`` of an installed class."""
     score: float = field(default=0.0, compare=False)
+
+    def place(self, holder: str | None) -> Place:
+        """It as a place, with the name that it fills."""
+        return Place(file=self.file, line=self.line, function=self.function, holder=holder, source=self.source)
 
 
 class Anchor(NamedTuple):

@@ -93,10 +93,7 @@ def place_of_attribute(dataset: Any, name: str, kind: str = "list") -> tuple[Pla
     statement = find_statement(query, files, Sources(), SearchContext(graph=False, numbers=True)) if files else None
     if statement is None:
         return NOWHERE, False
-    place = Place(
-        file=statement.file, line=statement.line, function=statement.function, holder=name, source=statement.source
-    )
-    return place, statement.grows and not statement.quiet
+    return statement.place(name), statement.grows and not statement.quiet
 
 
 def unbounded_caches(dataset: Any) -> Iterator[Place]:

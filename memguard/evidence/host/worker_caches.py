@@ -119,13 +119,7 @@ def module_caches(dataset: Any) -> Iterator[Place]:
             if statement is None or not statement.grows or statement.function not in names:
                 continue
             if not bounds_of(statement.file, statement.line, f"module.{name}") & NO_CACHE:
-                yield Place(
-                    file=statement.file,
-                    line=statement.line,
-                    function=statement.function,
-                    holder=name,
-                    source=statement.source,
-                )
+                yield statement.place(name)
 
 
 def _reached_functions(

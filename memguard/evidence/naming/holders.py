@@ -28,7 +28,7 @@ from memguard.heap.walk import MAX_OBJECTS, MAX_SECONDS, Budget, Link, innermost
 from memguard.records.facts import Place
 from memguard.records.stats import Stage
 from memguard.source.model import Sources
-from memguard.source.name_query import SearchContext, Statement
+from memguard.source.name_query import SearchContext
 from memguard.source.search import find_collecting
 
 Judge = Callable[[torch.Tensor], "int | None"]
@@ -292,7 +292,8 @@ def find_holders(
         running = [(f.f_code.co_filename, f.f_lineno, name) for f, name in zip(survey.frames, inner, strict=False)]
         statement = find_collecting(running, survey.sources, graph=graph)
         if statement is not None:
-            return (_collected(statement),)
+            place = statement.place(None)
+            return (Holder(place=place, kind="unnamed", tensors=0, length=1, bytes=0, grows=True),)
         if collector is not False:
             survey.walk_from(roots_by_collector(judge, functools.partial(survey.budget.is_spent, max_seconds / 2)))
             found = survey.judged(judge)
@@ -307,12 +308,8 @@ def _holder(group: Group) -> Holder:
     longest = max((item.value for item in trail[trail.index(link) :]), key=length_of)
     length = length_of(longest)
     if statement is not None:
-        place = Place(
-            file=statement.file,
-            line=statement.line,
-            function=statement.function,
-            holder=text_of(name),
-            source=statement.source,
+        place = replace(
+            statement.place(text_of(name)),
             caller=str(group.feeding) if group.feeding is not None else None,
             caller_function=group.feeding.function if group.feeding is not None else None,
             in_frame=any(type(item.value) is types.FrameType for item in trail),
@@ -353,10 +350,3 @@ def _merged(holders: Iterable[Holder]) -> tuple[Holder, ...]:
             holder = replace(old, tensors=old.tensors + holder.tensors, bytes=old.bytes + holder.bytes)
         found[key] = holder
     return tuple(found.values())
-
-
-def _collected(statement: Statement) -> Holder:
-    place = Place(
-        file=statement.file, line=statement.line, function=statement.function, holder=None, source=statement.source
-    )
-    return Holder(place=place, kind="unnamed", tensors=0, length=1, bytes=0, grows=True)
