@@ -5,6 +5,7 @@ Long because it is the one page that a new probe is written from: all it may kno
 
 from __future__ import annotations
 
+import re
 import weakref
 from abc import ABC
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -224,9 +225,13 @@ class Probe(ABC):
     """
 
     name: ClassVar[str]
-    """For the log when the probe is switched off."""
+    """For the log when the probe is switched off: that of the class in words."""
     always: ClassVar[frozenset[str]] = frozenset()
     """Names of the events that this probe needs even in batches that are not sampled."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.name = re.sub(r"(?<!^)(?=[A-Z])", " ", cls.__name__.removesuffix("Probe")).lower()
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         self.watch = watch

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import ClassVar, final
+from typing import final
 
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.records.facts import Fact
@@ -33,8 +33,6 @@ PATIENCE = 128
 @final
 class RecurringPeaksProbe(Probe):
     """Learns from the records at which training batches the peak is higher, and asks for a look at the next of them."""
-
-    name: ClassVar[str] = "recurring peaks"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

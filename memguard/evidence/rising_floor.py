@@ -6,7 +6,7 @@ So is one that jumps by a model's weights: a copy of them may have come, or a ch
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, final
+from typing import final
 
 from torch import nn
 
@@ -39,8 +39,6 @@ class RisingFloorProbe(Probe):
     In a loop of short batches one in a thousand is looked at: a list that begins to fill in the third epoch would show
     there when it is long.
     """
-
-    name: ClassVar[str] = "rising floor"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

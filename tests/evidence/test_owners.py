@@ -39,7 +39,6 @@ def test_shapes_are_plain_hashable_data() -> None:
 
 
 class Counting(Probe):
-    name = "counting"
     seen: int = 0
 
     def on_batch_start(self) -> None:
@@ -47,15 +46,11 @@ class Counting(Probe):
 
 
 class Failing(Probe):
-    name = "failing"
-
     def on_batch_start(self) -> None:
         raise ValueError("a bug")
 
 
 class Telling(Probe):
-    name = "telling"
-
     def on_batch_end(self) -> None:
         self.report(RetainedGraphs(batch=self.watch.batch, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import types
 from collections.abc import Callable
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 
@@ -37,8 +37,6 @@ class CyclesProbe(Probe):
 
     The cycle is named once, by a collection that keeps what it finds for a moment.
     """
-
-    name: ClassVar[str] = "cycles"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

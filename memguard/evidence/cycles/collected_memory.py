@@ -36,7 +36,6 @@ class CollectedMemoryProbe(Probe):
     Both may have other causes: what is told is what the look finds.
     """
 
-    name: ClassVar[str] = "collected memory"
     always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -34,8 +34,6 @@ class CollectedOutputsProbe(Probe):
 
     What reference counting frees is gone when the collector begins; what is gone when it ends was held by a circle.
     """
-
-    name: ClassVar[str] = "collected outputs"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
@@ -107,8 +105,6 @@ MIN_WEIGHTS, PEAK_SHARE = 1024**2, 0.05
 @final
 class CollectedModelsProbe(Probe):
     """Counts models of one class; a collection shows which of the old ones nobody holds but they themselves."""
-
-    name: ClassVar[str] = "collected models"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -59,8 +59,6 @@ class DroppedGradientsProbe(Probe):
     and run through for nothing: a generator in the step of its critic, an actor in the target of its critic. A gradient
     that is still the same one by then was used, and nothing more is asked of that model.
     """
-
-    name: ClassVar[str] = "dropped gradients"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

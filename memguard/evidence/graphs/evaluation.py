@@ -10,7 +10,7 @@ import sys
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 from torch import nn
 
@@ -50,8 +50,6 @@ class EvaluationProbe(Probe):
     One backward ever through a graph of this model and mode (attribution, forces, training in eval mode) silences it
     for good.
     """
-
-    name: ClassVar[str] = "evaluation"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

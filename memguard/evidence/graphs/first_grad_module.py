@@ -6,7 +6,7 @@ import functools
 import logging
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import nn
@@ -42,8 +42,6 @@ class StemProbe(Probe):
     there, the mark on the model's output is not. In a batch that nobody looks at the stem has no hook, which would take
     torch the long way through its call. A compiled model gets no stem: hooks inside it would break its graph.
     """
-
-    name: ClassVar[str] = "stem"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

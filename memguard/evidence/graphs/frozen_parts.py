@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from types import FrameType
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -123,8 +123,6 @@ class InnerFrozenProbe(Probe):
     Their gradients never changed a weight; if besides no backward enters their graphs, these were built for nothing.
     Where a method of a part is called, and never the part, what the method calls is hooked in its place.
     """
-
-    name: ClassVar[str] = "inner frozen"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

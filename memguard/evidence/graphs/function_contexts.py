@@ -8,7 +8,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -28,8 +28,6 @@ LOOKS = frozenset({1, 24})
 @final
 class ContextsProbe(Probe):
     """Walks one graph of each model, and looks at what its Python nodes keep outside save_for_backward."""
-
-    name: ClassVar[str] = "contexts"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -31,8 +31,6 @@ class MarksProbe(Probe):
     A graph is marked at its upstream end (the stem), for what an intermediate activation holds, and at the model's
     output, where a backward enters it.
     """
-
-    name: ClassVar[str] = "marks"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

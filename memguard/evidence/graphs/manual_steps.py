@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -30,8 +30,6 @@ class ManualStepsProbe(Probe):
     One trainable tensor is followed. Its gradient was accumulated by a backward, and was then taken away, zeroed or
     replaced, or the tensor itself changed in place: the backward has served. It ends with the first optimizer step.
     """
-
-    name: ClassVar[str] = "manual steps"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -45,8 +45,6 @@ class MicroBatchesProbe(Probe):
     those that a backward kept (``retain_graph=True``): they are reported as the next step begins, if they died before
     it and none came.
     """
-
-    name: ClassVar[str] = "micro-batches"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

@@ -6,7 +6,7 @@ import functools
 import gc
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 from torch import nn
 
@@ -54,8 +54,6 @@ class GraphsProbe(Probe):
     A graph that survived three optimizer steps is out of date: the weights it was built on have changed. Graphs of
     eight batches are no last-k window any more. Before the first optimizer step nothing is concluded in training.
     """
-
-    name: ClassVar[str] = "graphs"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

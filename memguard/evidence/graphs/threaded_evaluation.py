@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, final
+from typing import final
 
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.other_threads import EvaluatedElsewhere
@@ -21,8 +21,6 @@ class ThreadedEvaluationProbe(Probe):
 
     A copy of the model that is made for a thread is not guarded, and not heard.
     """
-
-    name: ClassVar[str] = "threaded evaluation"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias, final
+from typing import TypeAlias, final
 
 import torch
 from torch import nn
@@ -74,8 +74,6 @@ class TrainingPassesProbe(Probe):
     output at a time, or gives each forward the state of the last; views of one batch live until their backward. Where
     a backward used others that came by the same lines, batches are left out on purpose: easy ones, say.
     """
-
-    name: ClassVar[str] = "training passes"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

@@ -8,7 +8,7 @@ import re
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import final
 
 import torch
 from torch import nn
@@ -73,8 +73,6 @@ class DerivativesProbe(Probe):
     training first-order inner steps, or a penalty that is only logged. Once a derivative is used, its line is no longer
     judged in that mode of the model.
     """
-
-    name: ClassVar[str] = "derivatives"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

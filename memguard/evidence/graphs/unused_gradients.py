@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -55,8 +55,6 @@ class UnownedGradientsProbe(Probe):
     Its graph is in vain where all of this holds: nothing that goes into it wants a gradient, its weights have
     gradients that nobody ever takes away, they never change, and no optimizer holds any of them while others step.
     """
-
-    name: ClassVar[str] = "unowned gradients"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
@@ -160,8 +158,6 @@ class UntakenGradientsProbe(Probe):
     Where backwards add to their gradients from the first look to the second, nothing takes these away, and the weights
     never change, they were to be frozen: the backbone under adapters, the network inside a loss.
     """
-
-    name: ClassVar[str] = "untaken gradients"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

@@ -86,7 +86,6 @@ _OWN_HABITS = frozenset({"memguard", "lightning", "lightning_fabric", "pytorch_l
 class CacheCallsProbe(Probe):
     """Counts the calls while installed."""
 
-    name: ClassVar[str] = "cache calls"
     always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})  # which is heard when there is something to tell
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 from memguard.evidence.host.datasets import ITERATORS, reading_of
 from memguard.evidence.interface import Probe, ProbeContext
@@ -32,8 +32,6 @@ class GeneratorsProbe(Probe):
     show it: a generator's own list of all it gave out would be seen by nobody, nor what a dataset keeps whose loader
     has no name, as in ``for x in DataLoader(Images())``.
     """
-
-    name: ClassVar[str] = "generators"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

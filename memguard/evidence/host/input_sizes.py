@@ -6,7 +6,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -39,8 +39,6 @@ _TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked u
 class CalledProbe(Probe):
     """Tells once for each stage where its first forward is called; in training, that of a model which is trained."""
 
-    name: ClassVar[str] = "called"
-
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._told: set[Stage] = set()
@@ -65,8 +63,6 @@ class CalledProbe(Probe):
 @final
 class InputSizesProbe(Probe):
     """Tells new sizes of the input while they vary."""
-
-    name: ClassVar[str] = "input sizes"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

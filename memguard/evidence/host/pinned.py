@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, final
+from typing import final
 
 import torch
 
@@ -20,8 +20,6 @@ MIN_GROWN_BYTES = 16 * 1024**2
 @final
 class PinnedProbe(Probe):
     """Tells once, when the cache rose from look to look and is twice what it was."""
-
-    name: ClassVar[str] = "pinned memory"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -30,8 +30,6 @@ class CompilationsProbe(Probe):
     The pools of captured graphs are asked for more rarely once they are as many as before: that is a whole reading of
     the allocator.
     """
-
-    name: ClassVar[str] = "compilations"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
@@ -115,8 +113,6 @@ def unique_graphs() -> int:
 @final
 class OtherDevicesProbe(Probe):
     """Asks a few times whether this process holds memory on a CUDA device that is not its own."""
-
-    name: ClassVar[str] = "other devices"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

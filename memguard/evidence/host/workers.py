@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 from memguard.evidence.host.datasets import (
     have_workers,
@@ -36,8 +36,6 @@ _CONTAINERS: tuple[type, ...] = (list, dict, tuple, set, collections.deque)
 @final
 class WorkersProbe(Probe):
     """Looks once at the datasets that workers read."""
-
-    name: ClassVar[str] = "workers"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

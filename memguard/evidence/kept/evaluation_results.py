@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, final
+from typing import final
 
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.kept.census import ContainerGrowth, find_growth
@@ -34,8 +34,6 @@ _ACCELERATORS = ("cuda", "xpu", "mps")
 @final
 class KeptResultsProbe(Probe):
     """Compares ends of evaluations; where memory grew from one to the next, goes over everything to see what did."""
-
-    name: ClassVar[str] = "kept results"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

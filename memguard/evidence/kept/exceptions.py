@@ -6,7 +6,7 @@ import sys
 import types
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Final, final
+from typing import Final, final
 
 from memguard.autograd.graph import held_bytes
 from memguard.evidence.interface import Probe, ProbeContext
@@ -30,8 +30,6 @@ _FAILURES: Final = (BaseException, types.TracebackType)
 @final
 class ExceptionsProbe(Probe):
     """Asks at each forward whether an out-of-memory error is being handled right now."""
-
-    name: ClassVar[str] = "exceptions"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

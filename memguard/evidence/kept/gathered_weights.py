@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -46,8 +46,6 @@ class _Sharded:
 @final
 class GatheredWeightsProbe(Probe):
     """Asks each sharded model after the optimizer's step, when no weights need to be whole."""
-
-    name: ClassVar[str] = "gathered weights"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

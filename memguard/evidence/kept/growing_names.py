@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, final
+from typing import Any, Final, final
 
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.kept.retained import Kept, Name, kept_by_name
@@ -77,8 +77,6 @@ class _Look:
 @final
 class GrowingNamesProbe(Probe):
     """Compares what names keep whenever the floor of training has risen notably."""
-
-    name: ClassVar[str] = "growing names"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

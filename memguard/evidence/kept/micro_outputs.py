@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import nn
@@ -42,8 +42,6 @@ class MicroOutputsProbe(Probe):
     Of interest is an output whose backward ran before a later forward, and whose storage is alive as the optimizer
     steps though its graph is not: detached logits that wait for a metric. One that no backward has used is a plan.
     """
-
-    name: ClassVar[str] = "micro-batch outputs"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -65,8 +65,6 @@ class _Output:
 @final
 class OutputsProbe(Probe):
     """Follows the storages of the models' outputs, and counts at times what user code holds."""
-
-    name: ClassVar[str] = "outputs"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

@@ -35,8 +35,6 @@ TRIES = 3
 class ModelSeriesProbe(Probe):
     """Sees models come one after the other under one name that nothing drops before."""
 
-    name: ClassVar[str] = "model series"
-
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._made: dict[str, list[tuple[weakref.ref[nn.Module], int, int]]] = {}
@@ -127,7 +125,6 @@ _COPIES = re.compile(r"^[^=]*[^=!<>]=[^=].*\bdeepcopy\(")
 class ReplacedModelsProbe(Probe):
     """Counts models that were called in one turn alone, while others of their class were made anew and dropped."""
 
-    name: ClassVar[str] = "replaced models"
     always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})  # of one batch alone, in which a model is new
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import ClassVar, final
+from typing import final
 
 from torch import nn
 
@@ -40,8 +40,6 @@ class ScansProbe(Probe):
 
     A round only counts. What it suspects is looked at by one real walk, which names the statement that adds.
     """
-
-    name: ClassVar[str] = "scans"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import nn
@@ -47,8 +47,6 @@ class _Saved(NamedTuple):
 @final
 class ContentsProbe(Probe):
     """Takes the contents of the peak in the first batches, and where peak or inputs became larger since."""
-
-    name: ClassVar[str] = "peak contents"
 
     def __init__(self, watch: ProbeContext, report: Any) -> None:
         super().__init__(watch, report)

@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import nn
@@ -40,8 +40,6 @@ _BACKWARDS = ("backward", "manual_backward", "grad")
 @final
 class GradientsProbe(Probe):
     """Looks at gradients where they should be gone, and at an optimizer before its first step."""
-
-    name: ClassVar[str] = "gradients"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
@@ -289,8 +287,6 @@ class ByHandProbe(Probe):
     Weights that changed in place since the last batch tell that its gradients have served. Where a batch comes without,
     they are being accumulated: then all of it is meant so.
     """
-
-    name: ClassVar[str] = "by hand"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

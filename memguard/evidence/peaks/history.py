@@ -39,7 +39,6 @@ PATIENCE = 128
 class HistoryProbe(Probe):
     """Suspects growth from the records, then records the history of some batches and switches it off again."""
 
-    name: ClassVar[str] = "history"
     always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:

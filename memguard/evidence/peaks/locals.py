@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import CodeType
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -34,8 +34,6 @@ LOOKS = frozenset({4, 40})
 @final
 class LocalsProbe(Probe):
     """Asks at two optimizer steps what the functions on the stack still hold, and generators that wait."""
-
-    name: ClassVar[str] = "locals"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
@@ -237,8 +235,6 @@ class LateLocalsProbe(Probe):
 
     Two steps with the same variable: it is there all through a batch, at whatever moment of it the peak comes.
     """
-
-    name: ClassVar[str] = "late locals"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -74,8 +74,6 @@ class LogitsProbe(Probe):
 
     Where the logits may have been copied and are much of the peak, the history of one more batch tells by which line.
     """
-
-    name: ClassVar[str] = "logits"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

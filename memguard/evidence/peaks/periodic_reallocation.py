@@ -8,7 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from torch import nn
@@ -47,8 +47,6 @@ class RemadeProbe(Probe):
     the next batch still finds in its place counts. So is one of evaluation with peaks all alike, above those of
     training: what it made anew, as features of a whole data set, is there in the training that follows.
     """
-
-    name: ClassVar[str] = "remade"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

@@ -41,7 +41,6 @@ class PilingGradientsProbe(Probe):
     A dense gradient is added to in place. The rows of a sparse one are appended: it grows until the device is full.
     """
 
-    name: ClassVar[str] = "piling gradients"
     always: ClassVar[frozenset[str]] = frozenset({"on_optimizer_step_start"})  # a second one steps between two batches
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
-from typing import ClassVar, final
+from typing import final
 
 import torch
 import torch.utils.checkpoint
@@ -30,8 +30,6 @@ _any_autocast: Callable[[], bool] | None = getattr(torch._C, "_is_any_autocast_e
 @final
 class AutocastProbe(Probe):
     """Asks at the edges of batches whether an autocast region is open."""
-
-    name: ClassVar[str] = "autocast"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, final
+from typing import TYPE_CHECKING, final
 
 from memguard.clocks import time_ns
 from memguard.evidence.interface import Probe, ProbeContext
@@ -41,8 +41,6 @@ LARGE = 0.2
 @final
 class RebindsProbe(Probe):
     """Looks once at training, and once at evaluation."""
-
-    name: ClassVar[str] = "rebinds"
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)

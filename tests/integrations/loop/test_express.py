@@ -272,7 +272,6 @@ def _interrupts() -> None:
 class Spy(Probe):
     """Writes down what it is told, and what is known then."""
 
-    name: ClassVar[str] = "spy"
     heard: ClassVar[list[tuple[object, ...]]] = []
 
     def note(self, event: str, *about: object) -> None:
