@@ -37,7 +37,7 @@ from memguard.evidence.kept.scans import ScansProbe
 from memguard.evidence.peaks.contents import ContentsProbe
 from memguard.evidence.peaks.gradients import ByHandProbe, GradientsProbe
 from memguard.evidence.peaks.history import HistoryProbe
-from memguard.evidence.peaks.locals import LateLocalsProbe, LocalsProbe
+from memguard.evidence.peaks.locals import LocalsProbe
 from memguard.evidence.peaks.logits import LogitsProbe
 from memguard.evidence.peaks.periodic_reallocation import RemadeProbe
 from memguard.evidence.peaks.piling_gradients import PilingGradientsProbe
@@ -82,7 +82,6 @@ PROBES: tuple[type[Probe], ...] = (
     KeptResultsProbe,
     GrowingNamesProbe,
     LocalsProbe,
-    LateLocalsProbe,
     CompilationsProbe,
     OtherDevicesProbe,
     PinnedProbe,

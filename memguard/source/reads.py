@@ -188,8 +188,6 @@ class LocalReading(NamedTuple):
     """Whether it is the loop's last turn's: what sets it in every turn comes below the line that runs, or runs."""
     shared: bool
     """Whether something else may hold the same: a caller, what it was taken from, what a loop goes through."""
-    left: bool
-    """Whether a branch that the line is not in set it: it is as old as the last time that branch ran."""
     backward_follows: bool
     """Whether the function calls backward further down."""
 
@@ -210,8 +208,8 @@ def read_local(
     """
     scope = model.scope_of(first, function) if model is not None else None
     if model is None or scope is None:
-        return LocalReading(None, None, None, False, False, False, False)
-    set_on, text, left, shared = None, None, False, name in scope.params
+        return LocalReading(None, None, None, False, False, False)
+    set_on, text, shared = None, None, name in scope.params
     stores = [store for store in scope.stores if name in names_set(store.target)]
     before = [store for store in stores if store.line <= line] or stores
     # What got its value since then, and before the line that runs, is asked from there on.
@@ -225,7 +223,6 @@ def read_local(
     if before:
         last = max(before, key=lambda store: store.line)
         set_on, text = last.line, model.text(last.line, last.end_line)
-        left = name not in scope.params and is_in_branch(scope.node, last.line, line, ast.If)
         loops = model.loops_in(scope.node, line)
         # What was made before the loop may be another's by now: a generator's that the loop goes through.
         shared = last.from_loop or (bool(loops) and not spans(loops[-1], last.line))
@@ -234,7 +231,7 @@ def read_local(
     if runs and read_again is not None and is_being_set(scope, model.file, line, name):
         last_turns, read_again, shared = True, False, True  # what a function gave back may be anyone's
     follows = any(call.line > line and called_name(call.node) in BACKWARD - {"grad"} for call in scope.calls)
-    return LocalReading(set_on, text, read_again, last_turns, shared, left, follows)
+    return LocalReading(set_on, text, read_again, last_turns, shared, follows)
 
 
 # Reads by other functions

@@ -6,9 +6,9 @@ import gc
 import sys
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, final
+from typing import final
 
 import torch
 
@@ -18,7 +18,7 @@ from memguard.heap.tensors import is_tensor
 from memguard.records.facts import Place
 from memguard.source.model import Sources
 from memguard.source.reads import read_local
-from memguard.torch_objects.storages import StorageRef, storage_key, storage_of, storages_of, users_of
+from memguard.torch_objects.storages import storage_key, storages_of, users_of
 
 _NESTS = (list, tuple, dict)
 
@@ -40,10 +40,6 @@ class LargeLocal:
     """Whether something else may hold the same storage: a caller, what it was taken from, what a loop goes through."""
     backward_follows: bool = False
     """Whether the function calls backward further down: the peak comes while the variable is there."""
-    left: bool = False
-    """Whether a branch that the line is not in set it: it is as old as the last time that the branch was gone into."""
-    refs: tuple[Any, ...] = field(default=(), compare=False)
-    """Whether what it holds is there still; only where nests are looked at."""
 
 
 def find_large_locals(
@@ -53,7 +49,6 @@ def find_large_locals(
     frame: types.FrameType | None = None,
     since: Mapping[types.CodeType, int] | None = None,
     answers: Collection[tuple[int, int]] = (),
-    nests: bool = False,
     on_host: bool = True,
 ) -> tuple[LargeLocal, ...]:
     """Local variables of the functions on the stack, and of the script, that hold large tensors, the largest first.
@@ -65,8 +60,6 @@ def find_large_locals(
         since: Of each function, the line from which on reads count; by default the one that runs. Others are left out.
         answers: Lists, dicts and the like that a model gave, by their ids and those of their types: their tensors count
             as their variable's. Of others only tensors count.
-        nests: Whether any list, tuple or dict of tensors counts; then all are `shared` but what a branch left and
-            nobody else has.
         on_host: Whether tensors in host memory count; where a device is watched they are none of its peak.
     """
     sources = Sources()
@@ -81,14 +74,9 @@ def find_large_locals(
         for name in variables:
             value = variables[name]  # items() would keep a pair that has it too
             storages = _storages(value, min_bytes, answers) if on_host or not is_on_host(value) else {}
-            if not storages and nests and _is_nest(type(value)):
-                storages = _of_nest(value, min_bytes)
             if not storages:
                 continue
             local = _local(name, 0, user_frame, sources, line, runs=since is None)
-            if nests:
-                alone = local.left and local.read_again is False and not is_held_elsewhere(value, variables)
-                local = replace(local, refs=tuple(_refs(value)), shared=not alone)
             for key, size in storages.items():
                 if ignore(key):
                     continue
@@ -148,12 +136,6 @@ def _of_nest(value: object, min_bytes: int) -> dict[int, int]:
     return found if sum(found.values()) >= min_bytes else {}
 
 
-def _refs(value: object) -> Iterator[Any]:
-    for tensor in tensors_in(value, 3):
-        if (storage := storage_of(tensor)) is not None:
-            yield StorageRef(storage)
-
-
 def is_on_host(value: object) -> bool:
     """Whether it is a tensor in host memory."""
     return is_tensor(value) and value.device.type == "cpu"
@@ -173,9 +155,7 @@ def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line:
     model = sources.get(code.co_filename)
     said = read_local(model, code.co_firstlineno, code.co_name, name, line, frame.f_lineno, runs=runs)
     place = Place(file=code.co_filename, line=said.line or line, function=code.co_name, holder=name, source=said.source)
-    return LargeLocal(
-        name, size, place, said.read_again, said.last_turns, said.shared, said.backward_follows, said.left
-    )
+    return LargeLocal(name, size, place, said.read_again, said.last_turns, said.shared, said.backward_follows)
 
 
 MAX_PARTS = 256
