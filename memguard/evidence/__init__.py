@@ -26,7 +26,6 @@ from memguard.evidence.host.pinned import PinnedProbe
 from memguard.evidence.host.processes import CompilationsProbe, OtherDevicesProbe
 from memguard.evidence.host.workers import WorkersProbe
 from memguard.evidence.interface import Probe, ProbeContext
-from memguard.evidence.kept.evaluation_results import KeptResultsProbe
 from memguard.evidence.kept.exceptions import ExceptionsProbe
 from memguard.evidence.kept.gathered_weights import GatheredWeightsProbe
 from memguard.evidence.kept.growing_names import GrowingNamesProbe
@@ -79,7 +78,6 @@ PROBES: tuple[type[Probe], ...] = (
     AutocastProbe,
     GeneratorsProbe,
     ScansProbe,
-    KeptResultsProbe,
     GrowingNamesProbe,
     LocalsProbe,
     CompilationsProbe,

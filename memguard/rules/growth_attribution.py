@@ -16,7 +16,6 @@ from memguard.records.facts import (
     Fact,
     KeptOnHost,
     KeptOutputs,
-    KeptResults,
     ModelCopies,
     PilingGradients,
     RetainedGraphs,
@@ -27,11 +26,11 @@ from memguard.records.stats import Series, Stage
 from memguard.thresholds import EXPLAINED
 
 KINDS: Final = (
-    *(RetainedGraphs, KeptOutputs, KeptResults, ViewsPinStorage, KeptOnHost),
+    *(RetainedGraphs, KeptOutputs, ViewsPinStorage, KeptOnHost),
     *(ExceptionHolds, ModelCopies, PilingGradients),
 )
 """Facts of memory of which more may come."""
-NOW_AND_THEN: Final = (KeptResults, ExceptionHolds, ModelCopies)
+NOW_AND_THEN: Final = (ExceptionHolds, ModelCopies)
 """Those of which more comes with some batches only."""
 WINDOWS: Final = 128
 LEAST_WINDOWS: Final = 16
@@ -345,8 +344,6 @@ def _grown(fact: Fact, times: float, nbytes: int, batch: int) -> Fact:
             pinned_bytes=fact.pinned_bytes + nbytes,
         )
     more = nbytes / max(_bytes_of(fact), 1)
-    if isinstance(fact, KeptResults):
-        return replace(fact, batch=batch, results=fact.results + round(more * fact.results), bytes=fact.bytes + nbytes)
     if isinstance(fact, ModelCopies):
         return replace(fact, batch=batch, copies=fact.copies + round(more * fact.copies), bytes=fact.bytes + nbytes)
     if isinstance(fact, (ExceptionHolds, PilingGradients)):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar, final
 
 from memguard.records.claims import Claim, Evidence
-from memguard.records.facts import Fact, KeptOutputs, KeptResults, RanOutOfMemory, ViewsPinStorage
+from memguard.records.facts import Fact, KeptOutputs, RanOutOfMemory, ViewsPinStorage
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, Series, Stage, limit_of, room_of
 from memguard.rules.finding_text import holder, in_memory, is_on_host, plural, so_far
@@ -16,7 +16,7 @@ from memguard.rules.interface import Rule
 from memguard.rules.training_floor import TrainingFloor
 from memguard.rules.weight_snapshots import Snapshots
 from memguard.text.units import format_bytes
-from memguard.thresholds import EXPLAINED, LARGE_SHARE
+from memguard.thresholds import EXPLAINED
 
 MIN_VIEW_BYTES = 64 * 1024**2
 MIN_VIEW_SHARE = 0.01
@@ -35,9 +35,6 @@ MIN_SHARE_OF_NUMBERS = 1e-3
 
 Less is a remark, until the floor shows that it will fill the device."""
 _REMEDY_OF_NUMBERS = "store loss.item(), or a copy of the number alone: loss.detach().clone()."
-EVALUATIONS = 50
-"""So many more would fill the device, where nobody knows how many are to come."""
-_REMEDY_OF_RESULTS = "collect the results of an evaluation on the CPU (x.cpu()), or keep what is computed from them."
 _REMEDY_ON_HOST = (
     "keep what is computed from them, or update a metric instead, and clear what is kept when the epoch ends."
 )
@@ -49,8 +46,8 @@ class OutputsAccumulate(Rule):
     """Detached outputs, metric states or validation outputs pile up on the device.
 
     What: tensors of many batches are kept on the device without a graph: a list of predictions, ``outputs`` kept until
-    the end of an epoch, a metric with list states, or the large results of each fold or evaluation. A cache with keys
-    that never recur is reported as MG501.
+    the end of an epoch, a metric with list states, the results of each evaluation. A cache with keys that never recur
+    is reported as MG501.
 
     Why it matters: it grows by the same amount with every batch. Kept to the end of a long validation it may not fit;
     kept over epochs it never stops.
@@ -68,7 +65,7 @@ class OutputsAccumulate(Rule):
         self._mild: KeptOutputs | None = None
         """What was only remarked on in training, for something seems to bound it."""
         self._floor: TrainingFloor | None = None
-        self._told: list[KeptOutputs | KeptResults] = []
+        self._told: list[KeptOutputs] = []
         """What was told with a warning."""
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
@@ -115,8 +112,6 @@ class OutputsAccumulate(Rule):
             if mild is not None and leaked and fact.holder in (None, mild.place.holder):
                 yield self._worse(mild, f"memory ran out. {fact.why}", fact.batch, fact.bytes)
             return
-        if isinstance(fact, KeptResults):
-            yield from self._of_evaluations(fact, run)
         self._snapshots.learn(fact)
         if not isinstance(fact, KeptOutputs) or not is_pile(fact) or fact.cached or fact.weights:
             return  # MG501 tells of caches, MG308 of models
@@ -163,33 +158,6 @@ class OutputsAccumulate(Rule):
         room = room_of(run)
         return room is not None and left is not None and fact.bytes_per_batch * left > room
 
-    def _of_evaluations(self, fact: KeptResults, run: Run) -> Iterable[Claim]:
-        """Few and large results: a warning where the evaluations to come will fill a good part of the device."""
-        limit, left, each = limit_of(run), run.batches_left, fact.bytes_per_evaluation
-        room = room_of(run)
-        much = limit is not None and fact.bytes >= LARGE_SHARE * limit
-        if limit is not None and left is not None:
-            much = much or fact.bytes + each * (left // fact.batches_per_evaluation) >= LARGE_SHARE * limit
-        elif room is not None:
-            much = much or each * EVALUATIONS >= room
-        if fact.bounded and not much:
-            return
-        beside = self._beside(fact)
-        warns = much and not fact.bounded and beside is None
-        if warns:
-            self._told.append(fact)
-        yield self.claim(
-            fact,
-            Severity.WARNING if warns else Severity.INFO,
-            f"{who_keeps(fact, beside)} the results of evaluations {in_memory(run)}: {format_bytes(fact.bytes)}"
-            f"{so_far(run)}, {format_bytes(each)} more with every evaluation.",
-            _REMEDY_ON_HOST if is_on_host(run) else _REMEDY_OF_RESULTS,
-            nbytes=fact.bytes,
-            evidence=Evidence.GROWTH,
-            count=fact.results,
-            is_limited=not warns,
-        )
-
     def _fits(self, fact: KeptOutputs, run: Run) -> bool:
         """Whether there is room for all that it can have, where that is known: a memory of so many samples."""
         room = room_of(run)
@@ -197,7 +165,7 @@ class OutputsAccumulate(Rule):
             return False
         return max(fact.capacity - fact.tensors, 0) * fact.bytes / fact.tensors <= room
 
-    def _beside(self, fact: KeptOutputs | KeptResults) -> str | None:
+    def _beside(self, fact: KeptOutputs) -> str | None:
         """The name that a statement next to this one fills, where a warning of it was given."""
         near = (told for told in self._told if told.stage is fact.stage and fact.place.is_beside(told.place))
         return next((told.place.holder for told in near), None)
@@ -215,9 +183,9 @@ def what_is_kept(fact: KeptOutputs) -> str:
     return fact.what.replace("{count}", f"{fact.tensors:,}") if fact.what else plural(fact.tensors, "tensor")
 
 
-def who_keeps(fact: KeptOutputs | KeptResults, beside: str | None = None) -> str:
+def who_keeps(fact: KeptOutputs, beside: str | None = None) -> str:
     """Who keeps it, and what is filled beside it."""
-    names = " and ".join(f"`{name}`" for name in (fact.beside if isinstance(fact, KeptOutputs) else ()))
+    names = " and ".join(f"`{name}`" for name in fact.beside)
     if names:
         return f"{holder(fact.place)} keeps, with {names} beside it,"
     return f"{holder(fact.place)}{f', filled beside `{beside}`,' if beside else ''} keeps"

@@ -67,8 +67,6 @@ class Bound(enum.Flag):
 
 NO_CACHE = ~(Bound.INDEXED | Bound.KEYED)
 """For what each worker fills by itself."""
-LASTING = ~(Bound.ENDS | Bound.ENDS_LAST | Bound.EVALUATION)
-"""For what was seen to outlive the function that fills it."""
 
 
 def bounds_of(file: str | None, line: int | None, holder: str | None, *, evaluates: bool = False) -> Bound:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from memguard.source.bounds import (
-    LASTING,
     Bound,
     bounds_of,
     has_limit,
@@ -115,18 +114,6 @@ def test_what_each_turn_makes_anew_only_changes_its_size(body: str, tmp_path: Pa
     path.write_text(body + "\n")
     line = next(n for n, line in enumerate(body.splitlines(), 1) if "resize" in line or "join" in line)
     assert is_made_anew(str(path), line, "y") is ANEW[body]
-
-
-def test_the_end_of_a_function_need_not_count(tmp_path: Path) -> None:
-    """Of a list that was seen to last: another limit still does."""
-    file = tmp_path / "case.py"
-    text = "def main():\n    results = []\n    for fold in folds:\n        results.append(evaluate(fold))\n"
-    file.write_text(text)
-    assert bounds_of(str(file), 4, "results")
-    assert not bounds_of(str(file), 4, "results") & LASTING
-    limited = tmp_path / "limited.py"
-    limited.write_text(text + "        if fold.is_last:\n            results.clear()\n")
-    assert bounds_of(str(limited), 4, "results") & LASTING
 
 
 OTHERS = {

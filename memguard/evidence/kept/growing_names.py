@@ -21,7 +21,6 @@ from memguard.records.facts import (
     ExceptionHolds,
     Fact,
     KeptOutputs,
-    KeptResults,
     ModelCopies,
     Place,
     RetainedGraphs,
@@ -57,7 +56,7 @@ WEIGHTS_SHARE: Final = 0.25
 LONGER: Final = 3
 """Or elements by which a container is longer than at the first look."""
 _OF_STATES: Final = "{count} elements with optimizer states"
-MEASURED: Final = (ExceptionHolds, KeptOutputs, KeptResults, ModelCopies, RetainedGraphs, ViewsPinStorage)
+MEASURED: Final = (ExceptionHolds, KeptOutputs, ModelCopies, RetainedGraphs, ViewsPinStorage)
 """Facts whose bytes are those that lie below their holder's name."""
 MOST_NAMES: Final = 3
 """Most causes reported after one look."""
@@ -395,8 +394,6 @@ def _measured(fact: Any, one: Kept, owned: Container[int], batch: int) -> Fact |
         if fact.what == OF_BATCHES:  # of each there may be several elements
             count = min(count, round(nbytes / fact.bytes_per_batch)) if fact.bytes_per_batch else scaled
         changes["tensors"] = count if count >= fact.tensors else scaled
-    elif isinstance(fact, KeptResults):
-        changes["results"] = max(one.length, fact.results)
     elif isinstance(fact, ModelCopies):
         changes["copies"] = _count(one, round(times * fact.copies))
     elif isinstance(fact, ViewsPinStorage):

@@ -49,20 +49,6 @@ class KeptOutputs(Fact):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptResults(Fact):
-    """Results of whole evaluations are kept from each to the next, as those of folds."""
-
-    results: int
-    """Elements of what keeps them."""
-    bytes: int
-    bytes_per_evaluation: float
-    batches_per_evaluation: float
-    """With the training between two of them."""
-    bounded: bool = True
-    """Whether the source empties or limits what holds them, as far as it shows."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ViewsPinStorage(Fact):
     """Small views keep large storages alive."""
 
