@@ -34,7 +34,7 @@ from memguard.evidence.kept.outputs import OutputsProbe
 from memguard.evidence.kept.repeated_models import ModelSeriesProbe, ReplacedModelsProbe
 from memguard.evidence.kept.scans import ScansProbe
 from memguard.evidence.peaks.contents import ContentsProbe
-from memguard.evidence.peaks.gradients import ByHandProbe, GradientsProbe
+from memguard.evidence.peaks.gradients import GradientsProbe
 from memguard.evidence.peaks.history import HistoryProbe
 from memguard.evidence.peaks.locals import LocalsProbe
 from memguard.evidence.peaks.logits import LogitsProbe
@@ -70,7 +70,6 @@ PROBES: tuple[type[Probe], ...] = (
     GatheredWeightsProbe,
     GradientsProbe,
     PilingGradientsProbe,
-    ByHandProbe,
     ContextsProbe,
     ExceptionsProbe,
     CacheCallsProbe,

@@ -176,8 +176,8 @@ class StaleGradient(Rule):
     """Gradients are alive through the whole forward.
 
     What: the gradients of the last step exist where the peak comes, in the forward: ``zero_grad()`` comes after it,
-    or it fills them with zeros (``set_to_none=False``, or ``p.grad.zero_()`` in a loop that steps by hand). Or an
-    evaluation sets the run's peak, with the gradients of the step before beside it.
+    or it fills them with zeros (``set_to_none=False``). Or an evaluation sets the run's peak, with the gradients of the
+    step before beside it.
 
     Why it matters: they add the size of the trainable parameters to the activations, at the moment of the peak.
 
@@ -207,8 +207,6 @@ class StaleGradient(Rule):
             f"{'evaluation, which sets the peak' if fact.stage.evaluates else 'forward'}: {_why(fact)}.",
             "call optimizer.zero_grad() with its default set_to_none=True right after step()."
             if fact.stage.evaluates
-            else "set each p.grad = None (model.zero_grad() does it) right after the weights are changed."
-            if fact.by_hand
             else "call optimizer.zero_grad() with its default set_to_none=True before the forward, or right after "
             "step().",
             nbytes=fact.bytes,
@@ -220,8 +218,8 @@ def _why(fact: StaleGradients) -> str:
     if fact.stage.evaluates:
         return "zero_grad() comes with the next step"
     if fact.zeroed:
-        return f"they are zeroed in place ({'by hand' if fact.by_hand else 'set_to_none=False'})"
-    return "they are let go after the forward" if fact.by_hand else "zero_grad() comes after the forward"
+        return "they are zeroed in place (set_to_none=False)"
+    return "zero_grad() comes after the forward"
 
 
 @final

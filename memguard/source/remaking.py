@@ -1,4 +1,4 @@
-"""Statements that rebuild something under its old name before dropping it, and that zero gradients."""
+"""Statements that rebuild something under its old name before dropping it, and that let gradients go."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from memguard.source.expressions import (
 from memguard.source.model import SourceModel
 
 _CONSTRUCTORS = frozenset({"__init__", "__post_init__", "__new__", "__setstate__"})
-_FILLS = frozenset({"zero_", "fill_", "mul_", "_foreach_zero_"})
 
 
 def remade_attribute(file: str, owner: str, name: str) -> Place | None:
@@ -140,44 +139,15 @@ def _is(target: ast.AST, name: str) -> bool:
 # Gradients that a program drops by hand, without an optimizer
 
 
-def zeroes_gradients(file: str) -> Place | None:
-    """Where gradients are filled with zeros, as by ``p.grad.zero_()``; None if no function does, or several do."""
-    found = list(_places(file, zeroes=True))
-    return found[0] if len({place.function for place in found}) == 1 else None
-
-
 def drops_gradients_below(file: str, line: int) -> Place | None:
     """The first line below another at which gradients are let go: ``net.zero_grad()``, ``p.grad = None``."""
-    found = [place for place in _places(file, zeroes=False) if (place.line or 0) > line]
-    return min(found, key=lambda place: place.line or 0, default=None)
-
-
-def _places(file: str, *, zeroes: bool) -> Iterator[Place]:
     model = SourceModel.of(file)
-    for node in model.all_of(ast.stmt) if model is not None else ():
-        gradient = _zeroed(node) if zeroes else _dropped(node)
-        if gradient is not None and model is not None:
-            function = model.function_at(node.lineno)
-            yield model.place(node.lineno, None if isinstance(function, ast.Module) else function.name, gradient)
-
-
-def _zeroed(node: ast.stmt) -> str | None:
-    """What a statement fills with zeros, as it is written: ``p.grad``."""
-    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult) and _is_zero(node.value):
-        return _gradient(node.target)
-    if isinstance(node, ast.Assign) and _is_zero(node.value):
-        return _whole(node.targets[0])
-    call = node.value if isinstance(node, ast.Expr) else None
-    base, name = method_base(call), called_name(call) if call is not None else ""
-    if not isinstance(call, ast.Call) or base is None:
+    found = (node for node in model.all_of(ast.stmt) if node.lineno > line) if model is not None else ()
+    first = min(((node.lineno, dropped) for node in found if (dropped := _dropped(node)) is not None), default=None)
+    if model is None or first is None:
         return None
-    if name == "zero_grad":
-        kept = any(k.arg == "set_to_none" and _is_false(k.value) for k in call.keywords)
-        return "grad" if kept or any(map(_is_false, call.args)) else None
-    if name not in _FILLS or (name in {"fill_", "mul_"} and not any(map(_is_zero, call.args))):
-        return None
-    each = (part.elt if isinstance(part, (ast.ListComp, ast.GeneratorExp)) else part for part in call.args)
-    return next((found for part in (base, *each) if (found := _gradient(part))), None)
+    function = model.function_at(first[0])
+    return model.place(first[0], None if isinstance(function, ast.Module) else function.name, first[1])
 
 
 def _dropped(node: ast.stmt) -> str | None:
@@ -187,33 +157,6 @@ def _dropped(node: ast.stmt) -> str | None:
         return ast.unparse(target) if isinstance(target, ast.Attribute) and target.attr == "grad" else None
     call = node.value if isinstance(node, ast.Expr) else None
     return "grad" if method_base(call) is not None and call is not None and called_name(call) == "zero_grad" else None
-
-
-def _whole(target: ast.expr) -> str | None:
-    """The gradient all of which is set: ``p.grad[:] = 0``."""
-    if not isinstance(target, ast.Subscript):
-        return None
-    part = target.slice
-    whole = isinstance(part, ast.Slice) and part.lower is part.upper is part.step is None
-    whole = whole or (isinstance(part, ast.Constant) and part.value is ...)
-    return _gradient(target.value) if whole else None
-
-
-def _gradient(value: ast.expr) -> str | None:
-    """The gradient that an expression is all of: ``p.grad``, ``p.grad.data``; not one row of it."""
-    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "detach":
-        value = value.func.value
-    if isinstance(value, ast.Attribute) and value.attr == "data":
-        value = value.value
-    return ast.unparse(value) if isinstance(value, ast.Attribute) and value.attr == "grad" else None
-
-
-def _is_zero(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and type(value.value) in (int, float) and value.value == 0
-
-
-def _is_false(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is False
 
 
 def gradient_leaf(backward: Place) -> str | None:

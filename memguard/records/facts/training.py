@@ -16,8 +16,6 @@ class StaleGradients(Fact):
     """Whether they are zeros: ``zero_grad(set_to_none=False)``; else zero_grad comes after the forward."""
     lightning: bool = False
     """Lightning's own order of calls; not the user's doing."""
-    by_hand: bool = False
-    """Whether no optimizer steps: the loop changes the weights itself."""
     peak_bytes: int | None = None
     """Highest in the batch up to the end of that forward."""
 
