@@ -31,7 +31,7 @@ from memguard.evidence.kept.gathered_weights import GatheredWeightsProbe
 from memguard.evidence.kept.growing_names import GrowingNamesProbe
 from memguard.evidence.kept.micro_outputs import MicroOutputsProbe
 from memguard.evidence.kept.outputs import OutputsProbe
-from memguard.evidence.kept.repeated_models import ModelSeriesProbe, ReplacedModelsProbe
+from memguard.evidence.kept.repeated_models import ModelSeriesProbe
 from memguard.evidence.kept.scans import ScansProbe
 from memguard.evidence.peaks.contents import ContentsProbe
 from memguard.evidence.peaks.gradients import GradientsProbe
@@ -52,7 +52,6 @@ PROBES: tuple[type[Probe], ...] = (
     CyclesProbe,
     CollectedModelsProbe,
     ModelSeriesProbe,
-    ReplacedModelsProbe,
     CollectedOutputsProbe,
     CollectedMemoryProbe,
     GraphsProbe,

@@ -100,9 +100,7 @@ class SteadyGrowth(Rule):
             self._named = max(self._named, fact.bytes / fact.graphs)
         elif isinstance(fact, ViewsPinStorage) and views_are_much(fact, run) and fact.views >= MIN_BATCHES:
             self._piled.append(fact.pinned_bytes / (fact.batch - fact.since + 1))
-        elif isinstance(fact, ModelCopies) and fact.replaced:
-            self._piled.append(fact.bytes / (fact.batch + 1))
-        elif isinstance(fact, ModelCopies) and not (fact.earlier or fact.passing or fact.averaged):
+        elif isinstance(fact, ModelCopies) and not (fact.passing or fact.averaged):
             first = self._first_copies = self._first_copies or fact
             if fact.batch > first.batch and is_large_pile(fact, limit_of(run)):
                 self._piled.append((fact.bytes - first.bytes) / (fact.batch - first.batch))
@@ -149,7 +147,7 @@ class SteadyGrowth(Rule):
     def _is_piled(self, rate: float) -> bool:
         """Whether what was told of comes as fast: views of one moment, kept for good, do so by chance alone.
 
-        Models that are replaced when their turn comes are not more than the turns; of copies each telling says more.
+        Of copies each telling says more.
         """
         return any(EXPLAINED * rate <= piled <= rate / EXPLAINED for piled in self._piled)
 

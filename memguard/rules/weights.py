@@ -69,9 +69,6 @@ class ModelCopy(Rule):
         limit = limit_of(run)
         many = is_large_pile(fact, limit) or (limit is not None and fact.bytes >= LARGE_SHARE * limit)
         many = many or (fact.gathered and _is_large(fact.bytes, run, limit))
-        if fact.earlier:
-            yield self._earlier(fact, limit)
-            return
         where = ", ".join(fact.holders[:4]) or holder(fact.place)
         what, apart, remedy = _what(fact), "", _remedy_of_copies(run)
         if fact.alike:
@@ -102,8 +99,9 @@ class ModelCopy(Rule):
         return self.claim(
             replace(fact, place=pile.place),
             Severity.WARNING,
-            f"{_piled_up(pile, run)}, and more come: {format_bytes(each)} with every batch.",
-            _REMEDY_OF_MODELS if pile.earlier else _remedy_of_copies(run),
+            f"{_what(pile)} ({format_bytes(pile.bytes)}) {_are(pile, run)}, in {holder(pile.place)}, and more come: "
+            f"{format_bytes(each)} with every batch.",
+            _remedy_of_copies(run),
             nbytes=pile.bytes,
             bytes_per_batch=each,
             evidence=Evidence.GROWTH,
@@ -130,29 +128,9 @@ class ModelCopy(Rule):
             names=fact.parts,
         )
 
-    def _earlier(self, fact: ModelCopies, limit: int | None) -> Claim:
-        """Models of a series that are kept with their weights where they were trained."""
-        return self.claim(
-            fact,
-            Severity.WARNING if limit is not None and fact.bytes >= LARGE_SHARE * limit else Severity.INFO,
-            f"{holder(fact.place)} keeps {counted(fact, fact.copies, 'model')} that were trained before this one: "
-            f"their weights take {format_bytes(fact.bytes)} of the device, without gradients and optimizer states.",
-            _REMEDY_OF_MODELS,
-            nbytes=fact.bytes,
-            evidence=Evidence.HELD,
-            count=fact.copies,
-        )
-
 
 def _remedy_of_copies(run: Run) -> str:
     return "keep the one that is needed, or write it to disk." if is_on_host(run) else _REMEDY
-
-
-def _piled_up(pile: ModelCopies, run: Run) -> str:
-    if pile.earlier:
-        models = counted(pile, pile.copies, "model")
-        return f"{holder(pile.place)} keeps {models} that were trained before this one ({format_bytes(pile.bytes)})"
-    return f"{_what(pile)} ({format_bytes(pile.bytes)}) {_are(pile, run)}, in {holder(pile.place)}"
 
 
 def _what(copies: ModelCopies) -> str:

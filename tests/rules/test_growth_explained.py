@@ -205,16 +205,6 @@ def test_growth_by_gradients_that_no_line_made_is_no_second_matter() -> None:
         assert told.severity is Severity.CRITICAL
 
 
-def test_growth_by_models_that_wait_to_be_replaced_is_no_second_matter() -> None:
-    """There will be one for each client: MG308 says so. Not where they are a small part of it, or more come."""
-    batches = AT["batch"] + 1
-    models = ModelCopies(**AT, copies=20, bytes=40 * batches * MIB, earlier=True, replaced=True)
-    assert growth_after(models, MADE) == []
-    for others in (replace(models, bytes=10 * batches * MIB), replace(models, replaced=False)):
-        (told,) = growth_after(others, MADE)
-        assert told.severity is Severity.CRITICAL
-
-
 def test_growth_by_copies_of_the_weights_that_pile_up_is_no_second_matter() -> None:
     """MG308 warned of them. Not where they come more slowly, or are too few for a warning."""
     few = ModelCopies(**AT, copies=1, bytes=40 * MIB, holders=("best",))

@@ -32,19 +32,9 @@ def test_copies_that_came_after_the_first_was_told_are_the_same_cause() -> None:
     assert len(judge(RULES["MG301"](), first, elsewhere, run=LONG)) == 1
 
 
-def test_models_of_a_series_that_are_kept_are_told_by_one_rule() -> None:
-    """The clients of each round: MG308 told that they are kept, and it is that which goes on."""
-    models = replace(PILE, earlier=True, holders=())
-    assert judge(RULES["MG301"](), models, GROWS, run=LONG) == []
-    mild, growing = judge(RULES["MG308"](), models, GROWS, run=LONG)
-    assert (mild.severity, growing.severity) == (Severity.INFO, Severity.WARNING)
-    assert "4 models that were trained before" in growing.message and "more come" in growing.message
-    assert growing.advice == mild.advice
-
-
 def test_models_that_were_seen_to_come_before_they_were_seen_to_be_kept_are_one_cause() -> None:
     """Recurrent ones show their weights once more, in a list: MG301 has no word for those, whatever comes of them."""
-    models, grows = replace(PILE, earlier=True, holders=()), replace(GROWS, weights=True)
+    models, grows = replace(PILE, holders=()), replace(GROWS, weights=True)
     assert judge(RULES["MG301"](), grows, models, run=LONG) == []
     growing, mild = judge(RULES["MG308"](), grows, models, run=LONG)
     assert (growing.severity, mild.severity) == (Severity.WARNING, Severity.INFO) and growing.cause == mild.cause

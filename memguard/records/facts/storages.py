@@ -103,12 +103,8 @@ class ModelCopies(Fact):
     """Whether the copy is an average of weights that the user asked for (EMA, SWA)."""
     passing: bool = False
     """Whether they end with a function that is called again and again, like a round's."""
-    earlier: bool = False
-    """Whether they are models that were trained before this one and kept: no copies, but as large."""
     trained: bool = False
     """Whether each is a model that is trained beside the watched one: no copy, but as large."""
-    replaced: bool = False
-    """Whether each is replaced when its turn comes again: there are at most as many as turns."""
     alike: bool = False
     """Whether some may be no copies: tensors of the weights' shapes, as perturbations and fast weights are too."""
     limited: bool = False
