@@ -1,3 +1,4 @@
+# A known miss: the results come with each fold, and of these there are few: that memory grew is told, without a name.
 """Cross validation for question answering: the results of the folds, more precisely the predictions and the
 labels, are kept on the GPU between the folds, and a later fold runs out of memory. (Either delete them or
 collect them on the CPU in the Evaluator.)

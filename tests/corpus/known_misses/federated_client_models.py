@@ -1,3 +1,4 @@
+# A known miss: each client's copy is called in one turn alone; that memory grew is told, without a name.
 """Federated learning simulation: the server deep-copies the model for each client, and with dozens of clients and a
 bigger model the GPU memory explodes. (Answer: pack the models on the CPU, or let the users train one after the
 other without keeping the copies.)

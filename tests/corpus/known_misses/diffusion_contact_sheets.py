@@ -1,4 +1,5 @@
 """A small diffusion trainer whose train() keeps the samples of its last contact sheet through the steps that follow."""
+# A known miss: a branch that runs once in many batches leaves the list; what each batch leaves is looked for, not that.
 
 import os
 import tempfile
