@@ -24,6 +24,7 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
         "memguard forecast train.py:make --batch 32 --cards t4,l4,h100      batch sizes by cards, the largest of each",
         "memguard forecast train.py:make --device t4 --fail-if-not-fit        exit code 1 if it does not fit",
         "memguard forecast train.py:make --nproc 8 --device h100              the ranks of a training on eight GPUs",
+        "memguard forecast train.py:make --nproc 8 --mesh dp=8,tp=1 --mesh dp=4,tp=2      compares layouts",
     )
     parser.add_argument(
         "target",
@@ -40,6 +41,13 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
         "--nproc", type=int, metavar="N", help="processes on each node: runs the function as each rank that differs"
     )
     parser.add_argument("--nnodes", type=int, default=1, metavar="N", help="nodes (default: 1)")
+    parser.add_argument(
+        "--mesh",
+        action="append",
+        default=[],
+        metavar="NAME=N,...",
+        help="sizes of the code's device mesh, like dp=4,tp=2; several times: compares these layouts",
+    )
     parser.add_argument("--suggest", action="store_true", help="re-forecast what would make it fit")
     parser.add_argument("--cards", help="also judge these cards, with commas; or all")
     parser.add_argument(
@@ -62,6 +70,7 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
 def run(given: argparse.Namespace) -> int:
     """Forecasts; returns 1 if it was asked to fail and the step does not fit, else 0."""
     from memguard.forecast.from_file import forecast_target
+    from memguard.forecast.layouts import parse_layout
     from memguard.text.units import parse_bytes
 
     page, image = writable(given.html), writable(given.svg)
@@ -77,6 +86,7 @@ def run(given: argparse.Namespace) -> int:
         reserved_by_others_bytes=parse_bytes(given.others) if given.others else 0,
         nproc=given.nproc,
         nnodes=given.nnodes,
+        meshes=[parse_layout(text) for text in given.mesh],
         progress=sys.stderr.isatty(),
     )
     if page is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,7 @@ class _ForecastModule(ModuleType):
         cards: Iterable[str] = (),
         nproc: int | None = None,
         nnodes: int = 1,
+        meshes: Iterable[Mapping[str, int]] = (),
     ) -> Forecast:
         """What a training step will need on a GPU, and whether it fits; see `forecasting.forecast`."""
         return self.forecast(  # type: ignore[no-any-return]
@@ -71,6 +72,7 @@ class _ForecastModule(ModuleType):
             cards=cards,
             nproc=nproc,
             nnodes=nnodes,
+            meshes=meshes,
         )
 
     def __dir__(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -21,7 +21,8 @@ from memguard.forecast.child import in_child
 from memguard.forecast.fakes.process_group import load_distributed
 from memguard.forecast.fakes.without_dynamo import warm_up
 from memguard.forecast.kernels.workspaces import version_of
-from memguard.forecast.result import FITS, Forecast
+from memguard.forecast.layouts import Layout, layouts_of
+from memguard.forecast.result import FITS, Forecast, LayoutShare
 from memguard.forecast.session import Made
 from memguard.forecast.study import Study
 from memguard.forecast.target import batch_parameter, call_target
@@ -48,6 +49,7 @@ def forecast(
     cards: Iterable[str] = (),
     nproc: int | None = None,
     nnodes: int = 1,
+    meshes: Iterable[Mapping[str, int]] = (),
 ) -> Forecast:
     """What a training step will need on a GPU, and whether it fits. Needs no GPU.
 
@@ -76,6 +78,8 @@ def forecast(
         nproc: Processes on each node, one GPU each: the function is run as each rank that differs from the others, on
             a process group that sends nothing. None (default): a single process.
         nnodes: Nodes (default 1).
+        meshes: Layouts to compare, each the sizes of a mesh by its dimensions' names, like ``{"dp": 4, "tp": 2}``:
+            ``init_device_mesh`` with these names makes it so, whatever sizes the code has.
 
     Returns:
         The peaks in bytes with their ranges, the verdict, and what holds the memory; ``print`` it, or take its fields.
@@ -99,6 +103,7 @@ def forecast(
         cards=cards,
         nproc=nproc,
         nnodes=nnodes,
+        meshes=meshes,
     )
 
 
@@ -148,6 +153,7 @@ def forecast_of(
     cards: Iterable[str] = (),
     nproc: int | None = None,
     nnodes: int = 1,
+    meshes: Iterable[Mapping[str, int]] = (),
     progress: bool = False,
     timeout_seconds: float | None = None,
 ) -> Forecast:
@@ -166,6 +172,7 @@ def forecast_of(
         cards: See `forecast`.
         nproc: See `forecast`.
         nnodes: See `forecast`.
+        meshes: See `forecast`.
         progress: Show a bar on stderr.
         timeout_seconds: How long to wait for it before it is given up.
     """
@@ -182,6 +189,7 @@ def forecast_of(
         cards=cards,
         nproc=nproc,
         nnodes=nnodes,
+        meshes=meshes,
         progress=progress,
     )
     found = in_child(lambda: answer(make, question), timeout_seconds=timeout_seconds)
@@ -204,6 +212,7 @@ class Question:
     table_cards: tuple[Card, ...]
     nproc: int | None
     nnodes: int
+    layouts: tuple[Layout, ...]
     progress: bool
 
 
@@ -220,6 +229,7 @@ def asked(
     cards: Iterable[str] = (),
     nproc: int | None = None,
     nnodes: int = 1,
+    meshes: Iterable[Mapping[str, int]] = (),
     progress: bool = False,
 ) -> Question:
     """The question that these options put; for them see `forecast_of`, likewise for what is raised."""
@@ -250,6 +260,7 @@ def asked(
         suggest=suggest,
         nproc=nproc,
         nnodes=nnodes,
+        layouts=layouts_of(meshes, nproc * nnodes if nproc is not None else None),
         table_cards=CARDS if "all" in names else tuple(find_card(name) for name in names),
         progress=progress,
     )
@@ -263,20 +274,7 @@ def answer(make: Make, question: Question) -> Forecast:
         load_distributed()
     card, batch = question.card, question.batch
     with _disable_current_modes(), _progress(question.progress) as say:
-        study = Study(
-            make,
-            card=card,
-            steps=question.steps,
-            batch=batch,
-            torch_version=question.torch_version,
-            alloc_conf=question.alloc_conf,
-            reserved_by_others_bytes=question.reserved_by_others_bytes,
-            takes_batch=question.takes_batch,
-            processes=question.nproc,
-            nodes=question.nnodes,
-            say=say,
-        )
-        found = study.forecast()
+        found, study = _lowest(make, question, say)
         if batch is not None and card is not None:
             largest, smooth, careful = study.largest_batches()
             found = replace(
@@ -294,6 +292,50 @@ def answer(make: Make, question: Question) -> Forecast:
             if batch is not None and cards:
                 found = replace(found, largest_batches=study.largest_on_each(chosen))
         return found
+
+
+def _lowest(make: Make, question: Question, say: Say) -> tuple[Forecast, Study]:
+    """The forecast of the step, and its study; of several layouts, of the one that needs the least."""
+    shares: list[LayoutShare] = []
+    made: list[tuple[Forecast, Study]] = []
+    for layout in question.layouts or ((),):
+        study = Study(
+            make,
+            card=question.card,
+            steps=question.steps,
+            batch=question.batch,
+            torch_version=question.torch_version,
+            alloc_conf=question.alloc_conf,
+            reserved_by_others_bytes=question.reserved_by_others_bytes,
+            takes_batch=question.takes_batch,
+            processes=question.nproc,
+            nodes=question.nnodes,
+            layout=layout,
+            say=say,
+        )
+        share = LayoutShare(mesh=dict(layout), allocated_peak_bytes=None, reserved_peak_bytes=None, verdict=None)
+        try:
+            found = study.forecast()
+        except MemGuardError as error:
+            if len(question.layouts) < 2:
+                raise
+            shares.append(replace(share, reason=str(error)))
+            continue
+        made.append((found, study))
+        shares.append(
+            replace(
+                share,
+                allocated_peak_bytes=found.allocated_peak_bytes,
+                reserved_peak_bytes=found.reserved_peak_bytes,
+                verdict=found.verdict,
+                role=found.ranks[0].role if found.ranks else "",
+            )
+        )
+    if not made:
+        raise MemGuardError(f"no layout can be forecast: {shares[0].reason}")
+    found, study = min(made, key=lambda one: one[0].reserved_peak_bytes)
+    shares.sort(key=lambda one: (one.reserved_peak_bytes is None, one.reserved_peak_bytes))
+    return replace(found, layouts=tuple(shares) if question.layouts else ()), study
 
 
 def _sizes(batch: int | None) -> list[int | None]:

@@ -120,6 +120,25 @@ class RankShare:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutShare:
+    """What the highest rank needs if the training's meshes have other sizes."""
+
+    mesh: dict[str, int]
+    """Ranks along each dimension."""
+    allocated_peak_bytes: int | None
+    """Peak of its highest rank; None where it cannot be forecast."""
+    reserved_peak_bytes: int | None
+    """Its reserved peak."""
+    verdict: str | None
+    """Whether it fits; None without a device, or where it cannot be forecast."""
+    role: str = ""
+    """Where in the mesh the highest rank is; "" if all are alike."""
+    reason: str | None = None
+    """Why it cannot be forecast."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlotPoint:
     """Allocated memory at one moment of the last step, by owner."""
 
@@ -200,6 +219,8 @@ class Forecast:
     """For each card of the table, if the batch size is known."""
     ranks: tuple[RankShare, ...] = ()
     """The ranks of a training of several processes by role, the highest first; all other figures are of that one."""
+    layouts: tuple[LayoutShare, ...] = ()
+    """The layouts that were compared, the lowest first; all other figures are of that one."""
     communication_bytes: tuple[int, int, int] = (0, 0, 0)
     """What NCCL takes outside PyTorch's allocator: low, typical, high. The typical is taken off the total."""
     plot: tuple[PlotPoint, ...] = ()

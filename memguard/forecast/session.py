@@ -30,6 +30,7 @@ from memguard.forecast.fakes.without_dynamo import keep_distributed_tensors_out,
 from memguard.forecast.kernels.attention import install_attention
 from memguard.forecast.kernels.fused_norm import install_group_norm, install_rms_norm
 from memguard.forecast.kernels.products import install_products
+from memguard.forecast.layouts import layout_text
 from memguard.forecast.owners import settle
 from memguard.forecast.setting import Setting
 from memguard.forecast.trace import Kind, Trace
@@ -86,6 +87,11 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
             model, optimizers, step = make()
         if numbers.seen:
             modes.enter_context(numbers)  # every operator takes a little longer, so only where it is needed
+        if setting.layout and not tracer.laid_out:
+            raise MemGuardError(
+                f"the layout {layout_text(setting.layout)} is that of no mesh: the code calls no init_device_mesh with "
+                f"mesh_dim_names of {', '.join(name for name, _ in setting.layout)}"
+            )
         optimizers = _optimizers(optimizers)
         apply_change(setting.change, model, optimizers)
         own = step  # whose closure holds the inputs, whoever calls it

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from memguard.forecast.layouts import Layout
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,8 @@ class Setting:
     processes: int | None = None
     """Processes on each node; None: the step is a single process."""
     nodes: int = 1
+    layout: Layout = ()
+    """Sizes of the meshes that the code makes; (): as it is written."""
 
     @property
     def local_rank(self) -> int:

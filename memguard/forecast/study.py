@@ -12,6 +12,7 @@ from memguard.forecast.cards import Card
 from memguard.forecast.changes import BFLOAT16, CHANGES, EXPANDABLE, HALF_BATCH, Change
 from memguard.forecast.judging import judge, run_on, verdict_of
 from memguard.forecast.kernels.workspaces import version_of, workspaces_for
+from memguard.forecast.layouts import Layout
 from memguard.forecast.ranks import Role, find_roles
 from memguard.forecast.result import DOES_NOT_FIT, FITS, Forecast, LargestBatch, RankShare, Suggestion, TableRow
 from memguard.forecast.search import largest_fitting
@@ -38,6 +39,7 @@ class Study:
         takes_batch: ``make`` builds the step for the batch size it is given; else inputs are given another size.
         processes: Of the training on each node; None: it is a single process.
         nodes: Of the training.
+        layout: Sizes of the meshes that it makes.
         say: Told what is being traced.
     """
 
@@ -54,6 +56,7 @@ class Study:
         takes_batch: bool,
         processes: int | None = None,
         nodes: int = 1,
+        layout: Layout = (),
         say: Say = lambda text, made, wanted: None,
     ) -> None:
         self._card = card
@@ -73,6 +76,7 @@ class Study:
             torch_version=version_of(torch_version),
             processes=processes,
             nodes=nodes,
+            layout=layout,
         )
         self._ranks: tuple[int, ...] = (0,)
         """One of each role, the highest first."""

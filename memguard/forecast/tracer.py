@@ -66,6 +66,8 @@ class Tracer(Fakes, TorchDispatchMode):
         self.groups: set[tuple[int, ...]] = set()
         """The ranks of each process group that was used."""
         self.meshes: list[Mesh] = []
+        self.laid_out = False
+        """A mesh was given the sizes of the setting's layout."""
         """Of all ranks, as the code makes them."""
         self.host_is_real = False
         """Whether numbers on the host are to be real ones."""

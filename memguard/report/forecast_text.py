@@ -16,7 +16,7 @@ _MOST = 6
 def forecast_text(forecast: Forecast) -> str:
     """Verdict first, then the peaks, what holds them, and what would help."""
     verdict = [*verdict_text(forecast), *near_edge_text(forecast), *batch_text(forecast)]
-    lines = [*verdict, *_ranks(forecast), "", *_peaks(forecast), "", *_shares(forecast)]
+    lines = [*verdict, *_layouts(forecast), *_ranks(forecast), "", *_peaks(forecast), "", *_shares(forecast)]
     if forecast.suggestions:
         lines += ["", f"{help_title(forecast)}:"]
         for suggestion in forecast.suggestions:
@@ -84,6 +84,26 @@ def help_title(forecast: Forecast) -> str:
     """What stands above the suggestions: whether one of them is enough."""
     enough = forecast.fits or any(suggestion.verdict == "fits" for suggestion in forecast.suggestions)
     return "What would help, cheapest first" + ("" if enough else "; none of it alone makes the step fit")
+
+
+def _layouts(forecast: Forecast) -> list[str]:
+    """What the highest rank needs in each layout, the lowest first."""
+    if not forecast.layouts:
+        return []
+    names = [", ".join(f"{name} {size}" for name, size in one.mesh.items()) for one in forecast.layouts]
+    width = max(map(len, names))
+    lines = ["", "By layout, the lowest first (all below is of that one):"]
+    for name, one in zip(names, forecast.layouts, strict=True):
+        if one.reserved_peak_bytes is None or one.allocated_peak_bytes is None:
+            lines.append(f"  {name.ljust(width)}  cannot be forecast: {one.reason}")
+            continue
+        verdict = f", {one.verdict}" if one.verdict else ""
+        highest = f"  (highest: {one.role})" if one.role else ""
+        lines.append(
+            f"  {name.ljust(width)}  {format_bytes(one.allocated_peak_bytes):>12} allocated, "
+            f"{format_bytes(one.reserved_peak_bytes):>12} reserved{verdict}{highest}"
+        )
+    return lines
 
 
 def _ranks(forecast: Forecast) -> list[str]:

@@ -11,7 +11,7 @@ looks through all of them. That happens seldom: where a published peak is below 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 import torch
@@ -41,33 +41,34 @@ def same_process(row: Row, rows: Iterable[Row]) -> list[Row]:
     return [one for one in rows if all(one[n] == row[n] for n in names) and one["timestamp"][:10] == day]
 
 
-def in_process(row: Row, rows: Sequence[Row]) -> Step:
+def in_process(row: Row, rows: Sequence[Row], *, alone: bool = False) -> Step:
     """The step of a row; its first call does before what the process did.
 
     Args:
         row: The row.
         rows: All rows of its process, in their order.
+        alone: The cache is empty; only what the process holds is there.
     """
     measured: list[Step] = []
     held: list[list[Tensor]] = []
 
     def step() -> None:
         if not measured:
-            _history(row, rows, held)
+            _history(row, rows, held, run=_nothing if alone else _run)
             measured.append(STEPS[row["kernel_name"]](size_of(row), settings_of(row)))
         measured[0]()
 
     return step
 
 
-def _history(row: Row, rows: Sequence[Row], held: list[list[Tensor]]) -> None:
+def _history(row: Row, rows: Sequence[Row], held: list[list[Tensor]], run: Callable[[Row], None]) -> None:
     series = [list(group) for _, group in groupby(rows, lambda one: (one["x_name"], settings_of(one)))]
     for ones in series:
         if not _is_compiled(ones[0]):
             held.clear()  # of several configurations, the compiled modules of the last are still there
         for backward in (False, True):
             for one in ones:
-                _run(one)
+                run(one)
                 if _is_compiled(one):
                     held.append(_module(one, backward=backward))
     for one in rows:
@@ -77,7 +78,7 @@ def _history(row: Row, rows: Sequence[Row], held: list[list[Tensor]]) -> None:
             return
         if float(one["y_value_50"]) * MIB < sum(t.nbytes for tensors in held for t in tensors):
             held.clear()
-        _run(one)
+        run(one)
         if _is_compiled(one):
             held.append(_module(one, backward=True))
 
@@ -91,6 +92,10 @@ def _run(row: Row) -> None:
     step = STEPS[row["kernel_name"]](size_of(row), {**settings_of(row), "compiled": False})
     step()
     step()
+
+
+def _nothing(row: Row) -> None:
+    """Instead of it."""
 
 
 def _module(row: Row, *, backward: bool) -> list[Tensor]:

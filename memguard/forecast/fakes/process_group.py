@@ -254,10 +254,24 @@ def _keep_meshes_real(tracer: Tracer, world: int) -> None:
                 tracer.meshes.append(Mesh(names, tuple(ranks.shape), tuple(ranks.flatten().tolist())))
 
     setattr(mesh, "__init__", make_and_tell)  # noqa: B010 - mypy takes it for a method
-    replace(device_mesh.init_device_mesh, _without_modes)
+    replace(device_mesh.init_device_mesh, lambda init: _with_layout(tracer, _without_modes(init)))
     for module in vars(_fully_shard).values():
         if hasattr(module, "_get_post_forward_mesh_info"):
             module._get_post_forward_mesh_info = _without_modes(module._get_post_forward_mesh_info)
+
+
+def _with_layout(tracer: Tracer, init: Callable[..., Any]) -> Callable[..., Any]:
+    """Meshes whose dimensions are those of the layout that was asked for have its sizes."""
+    layout = dict(tracer.setting.layout)
+
+    @functools.wraps(init)
+    def make(device_type: str, mesh_shape: Any, *, mesh_dim_names: Any = None, **given: Any) -> Any:
+        if layout and set(mesh_dim_names or ()) == set(layout):
+            mesh_shape = tuple(layout[name] for name in mesh_dim_names)
+            tracer.laid_out = True
+        return init(device_type, mesh_shape, mesh_dim_names=mesh_dim_names, **given)
+
+    return make
 
 
 def _without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
