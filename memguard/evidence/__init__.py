@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from memguard.evidence.cycles.collected_graphs import CyclesProbe
-from memguard.evidence.cycles.collected_memory import CollectedMemoryProbe
-from memguard.evidence.cycles.collected_outputs import CollectedModelsProbe, CollectedOutputsProbe
+from memguard.evidence.cycles.collected_memory import CollectedMemoryProbe, CollectedModelsProbe, CollectedOutputsProbe
 from memguard.evidence.dispatcher import ProbeDispatcher
-from memguard.evidence.graphs.dropped_gradients import DroppedGradientsProbe
 from memguard.evidence.graphs.evaluation import EvaluationProbe
 from memguard.evidence.graphs.first_grad_module import StemProbe
 from memguard.evidence.graphs.frozen_parts import InnerFrozenProbe
 from memguard.evidence.graphs.function_contexts import ContextsProbe
 from memguard.evidence.graphs.graph_marks import MarksProbe
+from memguard.evidence.graphs.hidden_evaluation import ThreadedEvaluationProbe, TrainingPassesProbe
 from memguard.evidence.graphs.manual_steps import ManualStepsProbe
 from memguard.evidence.graphs.micro_batches import MicroBatchesProbe
 from memguard.evidence.graphs.old_graphs import GraphsProbe
-from memguard.evidence.graphs.threaded_evaluation import ThreadedEvaluationProbe
-from memguard.evidence.graphs.training_passes import TrainingPassesProbe
 from memguard.evidence.graphs.unused_derivatives import DerivativesProbe
-from memguard.evidence.graphs.unused_gradients import UnownedGradientsProbe, UntakenGradientsProbe
+from memguard.evidence.graphs.unused_gradients import (
+    DroppedGradientsProbe,
+    UnownedGradientsProbe,
+    UntakenGradientsProbe,
+)
 from memguard.evidence.host.cache_calls import CacheCallsProbe
 from memguard.evidence.host.generators import GeneratorsProbe
 from memguard.evidence.host.input_sizes import CalledProbe, InputSizesProbe
-from memguard.evidence.host.pinned import PinnedProbe
-from memguard.evidence.host.processes import CompilationsProbe, OtherDevicesProbe
+from memguard.evidence.host.processes import CompilationsProbe, OtherDevicesProbe, PinnedProbe
 from memguard.evidence.host.workers import WorkersProbe
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.kept.exceptions import ExceptionsProbe
@@ -42,8 +42,7 @@ from memguard.evidence.peaks.periodic_reallocation import RemadeProbe
 from memguard.evidence.peaks.piling_gradients import PilingGradientsProbe
 from memguard.evidence.peaks.precision import AutocastProbe
 from memguard.evidence.peaks.rebinds_in_history import RebindsProbe
-from memguard.evidence.recurring_peaks import RecurringPeaksProbe
-from memguard.evidence.rising_floor import RisingFloorProbe
+from memguard.evidence.rising_floor import RecurringPeaksProbe, RisingFloorProbe
 
 PROBES: tuple[type[Probe], ...] = (
     MarksProbe,

@@ -32,7 +32,7 @@ import torch
 from torch import nn
 
 from memguard.clocks import perf_counter
-from memguard.evidence.grad_transforms import functorch_stack, in_transform, tracing_state
+from memguard.evidence.guarded_hook import functorch_stack, in_transform, tracing_state
 from memguard.evidence.interface import EVENTS, Probe, ProbeContext
 from memguard.evidence.sampling_budget import FIRST_BATCHES, MAX_INTERVAL, SamplingBudget
 from memguard.forks import process

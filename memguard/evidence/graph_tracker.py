@@ -17,7 +17,7 @@ from typing import Any, final
 import torch
 
 from memguard.autograd.graph import GraphToken
-from memguard.heap.sites import call_site
+from memguard.heap.frames import call_site
 from memguard.records.facts import Place
 from memguard.records.stats import Stage
 from memguard.torch_objects.hidden_hooks import without_number

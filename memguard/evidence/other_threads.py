@@ -25,11 +25,11 @@ from torch import nn
 
 from memguard.autograd.graph import GraphToken
 from memguard.evidence.forward_outputs import graph_bytes
-from memguard.evidence.grad_transforms import in_backward, in_transform
+from memguard.evidence.guarded_hook import in_backward, in_transform
 from memguard.evidence.naming.call_stacks import asking_frame
 from memguard.forks import process
 from memguard.heap.containers import tensors_in
-from memguard.heap.sites import place_of
+from memguard.heap.frames import place_of
 from memguard.records.facts import NOWHERE, Place
 from memguard.torch_objects.hidden_hooks import without_number
 

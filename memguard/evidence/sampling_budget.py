@@ -9,7 +9,7 @@ the purse has filled; no debt is larger than the allowance, so that one dear loo
 tends to at most `SHARE` of any run. Three things are outside of it: the record of each batch, which is never left out,
 the naming of a cause, which happens once and is bounded in time by itself, and a few batches now and then that show at
 once that they may matter: after a floor that rose (`memguard.evidence.rising_floor`), where a higher peak is due that
-comes at equal intervals (`memguard.evidence.recurring_peaks`), and of evaluation with gradients enabled, as a last test
+comes at equal intervals (`memguard.evidence.rising_floor`), and of evaluation with gradients enabled, as a last test
 has them after many evaluations that had none.
 """
 

@@ -286,13 +286,9 @@ def _of_cache(cache: Any) -> Iterator[Held]:
     return ((Via.ITEM, None, part) for part in parts[: 2 * FULL])
 
 
-def _of_method(method: types.MethodType) -> Iterable[Held]:
-    return (Via.PART, None, method.__self__), (Via.PART, None, method.__func__)
-
-
 _READERS: tuple[tuple[type, Callable[[Any], Iterable[Held]]], ...] = (
     (types.FunctionType, _of_function),
-    (types.MethodType, _of_method),
+    (types.MethodType, lambda method: ((Via.PART, None, method.__self__), (Via.PART, None, method.__func__))),
     (types.CellType, _of_cell),
     *((kind, _of_generator) for kind in _GENERATORS),
     (contextvars.ContextVar, _of_context_variable),

@@ -29,8 +29,7 @@ from memguard.backends.slow_lane import SlowLane, is_tight
 from memguard.clocks import perf_counter
 from memguard.evidence import PROBES
 from memguard.evidence.dispatcher import ProbeDispatcher
-from memguard.evidence.grad_transforms import functorch_stack, tracing_state
-from memguard.evidence.guarded_hook import Hook
+from memguard.evidence.guarded_hook import Hook, functorch_stack, tracing_state
 from memguard.evidence.shapes import describe_shapes
 from memguard.forks import process
 from memguard.guards.empty_cache import CacheGuard

@@ -12,7 +12,7 @@ from torch.optim.optimizer import Optimizer
 from memguard.evidence.graphs.first_grad_module import is_compiled
 from memguard.evidence.interface import ProbeContext
 from memguard.guards.no_grad import Decision, Lookout, NoGradGuard, watch_graph
-from memguard.heap.sites import call_site
+from memguard.heap.frames import call_site
 from memguard.heap.weak_keys import WeakIdentityDict
 from memguard.recorder import Recorder
 from memguard.records.claims import Claim

@@ -11,7 +11,7 @@ from memguard.records.summary import headroom
 from memguard.report.html_index import RowIndex
 from memguard.report.html_lines import LineIndex
 from memguard.report.html_rows import MARKS, Rows
-from memguard.rules.examples import differences
+from memguard.rules.explanation import differences
 
 _MOST_OOMS = 20
 _SPARKLINE = 120

@@ -12,18 +12,15 @@ from memguard.rules.device_share import ForeignMemory, RankImbalance, WrongDevic
 from memguard.rules.graph_buffers import CreateGraphCycle, FunctionContext, RetainGraph
 from memguard.rules.growth import SteadyGrowth
 from memguard.rules.host_growth import HostGrowth
+from memguard.rules.host_memory import PinnedGrowth, SharedMemory, WorkerGrowth
 from memguard.rules.interface import Rule
 from memguard.rules.kept_storage import OutputsAccumulate, ViewPinsStorage
 from memguard.rules.lifetimes import LocalsAlive, PreviousBatchAlive, RebindDoubles
-from memguard.rules.micro_batches import MicroBatchGraph
-from memguard.rules.pinned_growth import PinnedGrowth
 from memguard.rules.precision import AutocastCache, LogitsUpcast
-from memguard.rules.retained_graphs import CarriedState, RetainedGraph
+from memguard.rules.retained_graphs import CarriedState, MicroBatchGraph, RetainedGraph
 from memguard.rules.selection import choose
-from memguard.rules.shared_memory import SharedMemory
 from memguard.rules.unused_graphs import EvalGraph, FrozenModelGraph
 from memguard.rules.weights import CheckpointOnDevice, ModelCopy, StaleGradient
-from memguard.rules.worker_growth import WorkerGrowth
 
 ALL_RULES: tuple[type[Rule], ...] = (
     RetainedGraph,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Sequence
 
-from memguard.rules.examples import example_of, setup
-from memguard.rules.explanation import ACTS, Explanation
+from memguard.rules.explanation import ACTS, Explanation, example_of, setup
 from memguard.rules.interface import Rule
 
 PARTS = ("What", "Why it matters", "How to fix")
@@ -34,7 +33,7 @@ def explain(rule: type[Rule]) -> Explanation:
         code=rule.code,
         name=rule.name,
         title=title,
-        parts={part: _capital(parts[part]) for part in PARTS},
+        parts={part: parts[part][:1].upper() + parts[part][1:] for part in PARTS},
         example=example_of(rule.code).difference,
     )
 
@@ -58,10 +57,6 @@ def page(explanations: Sequence[Explanation]) -> str:
         f"\n\n```python\n{setup()}```\n\n"
         f"| code | name | in short |\n|---|---|---|\n{rows}\n\n{sections}"
     )
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 if __name__ == "__main__":

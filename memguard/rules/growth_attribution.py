@@ -148,7 +148,9 @@ class AttributedGrowth:
         self._told_later = self._later
         rate, rise = _rate(self.fact, self._span), self._rise()
         rate = self._rate if rate is None else rate
-        later = 0 if rise is None and _may_end(self.fact) else self._later
+        # Where no allocator counts, it may have been let go since without anybody having seen it.
+        lasts = isinstance(self.fact, (KeptOutputs, KeptOnHost)) and not self.fact.bounded
+        later = self._later if rise is not None or lasts else 0
         if not (later or self._lag) or rate is None:
             return self.fact
         more, share = rate * later, 1.0
@@ -236,7 +238,7 @@ class GrowthAttribution:
 
         Those that were counted are as large as those before were measured to be; what was measured is of all batches.
         """
-        if fact.together or fact.deepened:
+        if fact.deepened:
             return fact
         span = self._batches.between(fact.stage, fact.first_batch, fact.last_batch)
         last = fact.batch if fact.measured else fact.last_batch
@@ -287,18 +289,13 @@ def _ends(fact: Fact) -> bool:
     return isinstance(fact, KeptOutputs) and fact.bounded
 
 
-def _may_end(fact: Fact) -> bool:
-    """Whether it may have been let go since without anybody having seen it, where no allocator counts."""
-    return fact.bounded if isinstance(fact, (KeptOutputs, KeptOnHost)) else True
-
-
 def _rate(fact: Fact, span: int) -> float | None:
     """Bytes that come with each batch of the stage; None for what does not grow with each."""
     if isinstance(fact, (KeptOutputs, KeptOnHost, PilingGradients)):
         return fact.bytes_per_batch
     if isinstance(fact, ViewsPinStorage):
         return fact.pinned_bytes / span if fact.grows else None
-    if isinstance(fact, RetainedGraphs) and not (fact.together or fact.deepened):
+    if isinstance(fact, RetainedGraphs) and not fact.deepened:
         return (fact.bytes or 0) / span
     return None
 

@@ -1,4 +1,4 @@
-"""MG301 and MG302: detached tensors that pile up, and views that hold more than they show."""
+"""MG301 and MG302: detached tensors that pile up, views that hold more than they show; copies of weights among them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,70 @@ from dataclasses import replace
 from typing import ClassVar, final
 
 from memguard.records.claims import Claim, Evidence
-from memguard.records.facts import Fact, KeptOutputs, RanOutOfMemory, ViewsPinStorage
+from memguard.records.facts import Fact, KeptOutputs, ModelCopies, RanOutOfMemory, ViewsPinStorage
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, Series, Stage, limit_of, room_of
 from memguard.rules.finding_text import holder, in_memory, is_on_host, plural, so_far
-from memguard.rules.growth_test import WARM_UP, GrowthTest
+from memguard.rules.growth_test import WARM_UP, GrowthTest, TrainingFloor
 from memguard.rules.interface import Rule
-from memguard.rules.training_floor import TrainingFloor
-from memguard.rules.weight_snapshots import Snapshots
 from memguard.text.units import format_bytes
 from memguard.thresholds import EXPLAINED
+
+TIMES_A_COPY = 4
+"""What an element may hold of a copy: an optimizer's state lies beside the weights."""
+LEAST_OF_COPY = 0.9
+"""What it must hold, where only one was seen."""
+MIN_SHARE = 0.01
+"""Of the device, taken by copies under one name, or by a checkpoint: those of a small model matter to nobody."""
+
+
+@final
+class Snapshots:
+    """The pile of copies that was told last."""
+
+    def __init__(self) -> None:
+        self._pile: ModelCopies | None = None
+        self._one: ModelCopies | None = None
+        """Copies no two of which lay under one name when they were told; others may have come since."""
+
+    def learn(self, fact: Fact) -> None:
+        """Remembers copies of which several lie under one name, or models of which more come with each round."""
+        if not isinstance(fact, ModelCopies) or fact.averaged or fact.passing:
+            return
+        if is_piled(fact):
+            self._pile = fact
+        else:
+            self._one = fact
+
+    def explain(self, fact: KeptOutputs) -> ModelCopies | None:
+        """The pile that something kept is, by its place and by the size of its elements."""
+        if not fact.tensors or fact.place.file is None:
+            return None
+        each, place = fact.bytes / fact.tensors, fact.place
+        pile, one = self._pile, self._one
+        if pile is not None and place.file == pile.place.file:
+            same = place.holder == pile.place.holder or place.line == pile.place.line
+            if same and each <= TIMES_A_COPY * pile.bytes / pile.copies:
+                return pile
+        if one is None or (place.file, place.line, place.holder) != (one.place.file, one.place.line, one.place.holder):
+            return None
+        copy = one.bytes / one.copies
+        return (
+            replace(one, copies=fact.tensors, bytes=fact.bytes)
+            if LEAST_OF_COPY * copy <= each <= TIMES_A_COPY * copy
+            else None
+        )
+
+
+def is_piled(fact: ModelCopies) -> bool:
+    """Whether there are more than one under a name, which no function ends with, and which has no limit."""
+    return fact.copies > max(len(fact.holders), 1) and not fact.passing and not fact.limited
+
+
+def is_large_pile(fact: ModelCopies, limit: int | None) -> bool:
+    """Whether they are that, and worth a warning on a device of that size."""
+    return is_piled(fact) and (limit is None or fact.bytes >= MIN_SHARE * limit)
+
 
 MIN_VIEW_BYTES = 64 * 1024**2
 MIN_VIEW_SHARE = 0.01

@@ -1,4 +1,4 @@
-"""MG101 and MG102: graphs of earlier batches that something keeps alive."""
+"""MG101, MG102 and MG106: graphs of earlier batches and micro-batches that something keeps alive."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar, final
 
 from memguard.records.claims import Claim, Evidence
-from memguard.records.facts import Fact, FunctionContextHolds, Place, RanOutOfMemory, RetainedGraphs
+from memguard.records.facts import (
+    Fact,
+    FunctionContextHolds,
+    MicroBatchGraphs,
+    MicroBatchOutputs,
+    Place,
+    RanOutOfMemory,
+    RetainedGraphs,
+)
 from memguard.records.findings import Severity
 from memguard.records.stats import Run
 from memguard.rules.finding_text import at, from_post_mortem, holder, in_code, plural, so_far
@@ -24,17 +32,15 @@ class RetainedGraph(Rule):
 
     What: a tensor with an autograd graph is stored for longer than its batch: a running sum (``total += loss``), a
     list of losses or outputs, a dictionary, a meter, a hook that collects activations. The rule reports eight graphs
-    that are still alive three optimizer steps after the last of them was built; three to five graphs that are kept
-    only now and then, if an optimizer step has passed and nothing empties what keeps them; and 24 graphs kept for one
-    gradient of their sum, without a step between them.
+    that are still alive three optimizer steps after the last of them was built, or three to five graphs that are kept
+    only now and then, if an optimizer step has passed and nothing empties what keeps them.
 
     Why it matters: each stored tensor keeps its whole graph. If no backward ran through it, that is every activation
     of its forward, on the device; after a backward it is the graph's nodes, in host memory, and the tensor itself. It
     grows with every batch until memory is full.
 
     How to fix: store a value, not a graph: ``total += loss.detach()`` or ``losses.append(loss.detach())``;
-    ``loss.item()`` if a number will do and a synchronisation is acceptable; ``.detach().cpu()`` for large outputs. Of
-    a sum take the gradient of each part separately, and add them up.
+    ``loss.item()`` if a number will do and a synchronisation is acceptable; ``.detach().cpu()`` for large outputs.
     """
 
     code: ClassVar[str] = "MG101"
@@ -55,9 +61,9 @@ class RetainedGraph(Rule):
         if self._cycle and fact.place.holder is None and fact.place.line is None:
             return
         per_batch = _per_batch(fact)
-        what = f"a graph that got longer over {_of_what(fact)}"
+        what = f"a graph that got longer over {plural(fact.graphs, 'batch')}"
         if not fact.deepened:
-            what = f"the graphs of {_of_what(fact)} alive"
+            what = f"the graphs of {plural(fact.graphs, 'batch')} alive"
         message = f"{_who(fact)} keeps {what}{_since(fact)}{_cost(fact, run)}."
         name = fact.place.holder or "it"
         advice = (
@@ -65,12 +71,7 @@ class RetainedGraph(Rule):
         )
         if re.search(r"\bregister_\w*hook\s*\(", fact.place.source or "") and "append" not in (fact.place.source or ""):
             advice = "keep the handle that the registration returns, and call handle.remove() when the batch is done"
-        if fact.together:
-            advice = (
-                "take the gradient of each batch separately and add the gradients up: the result is the same, with one "
-                "graph in memory at a time"
-            )
-        elif not fact.trains:
+        if not fact.trains:
             advice = _NO_GRAD
         elif not fact.backward:
             advice += "; if it is evaluation, run it under torch.no_grad()"
@@ -123,11 +124,11 @@ class CarriedState(Rule):
             # A roll-out that nobody trains on lacks a no_grad rather than a detach: MG201 tells that.
             Severity.INFO if fact.rolled_out else Severity.WARNING,
             f"{_who(fact)} carries the graph from batch to batch: the graph of this forward reaches back over "
-            f"{_of_what(fact)}{_cost(fact, run)}.",
+            f"{plural(fact.graphs, 'batch')}{_cost(fact, run)}.",
             f"{_NO_GRAD}."
             if not fact.trains
             else f"cut the graph between batches: {name} = {name}.detach() (of a tuple, each part)"
-            f"{'' if fact.backward or fact.together else '; if it is evaluation, run it under torch.no_grad()'}"
+            f"{'' if fact.backward else '; if it is evaluation, run it under torch.no_grad()'}"
             f"{f'; then drop retain_graph=True from the backward at {backward}' if backward else ''}.",
             nbytes=_bytes(fact),
             bytes_per_batch=per_batch,
@@ -155,10 +156,6 @@ def _who(fact: RetainedGraphs) -> str:
     return holder(fact.place)
 
 
-def _of_what(fact: RetainedGraphs) -> str:
-    return plural(fact.graphs, "forward" if fact.together else "batch")
-
-
 def _bytes(fact: RetainedGraphs) -> int | None:
     """What the graphs keep; unknown where it is a few numbers: the nodes, in host memory, take more."""
     return fact.bytes if (fact.bytes or 0) >= LEAST_GRAPH_BYTES * fact.graphs else None
@@ -167,15 +164,13 @@ def _bytes(fact: RetainedGraphs) -> int | None:
 def _per_batch(fact: RetainedGraphs) -> float | None:
     """Bytes that come with each batch; a graph may be kept of one in several only."""
     nbytes = _bytes(fact)
-    if nbytes is None or fact.together:
+    if nbytes is None:
         return None
     apart = (fact.last_batch - fact.first_batch) / max(fact.graphs - 1, 1)
     return nbytes / (fact.graphs * max(apart, 1.0))
 
 
 def _since(fact: RetainedGraphs) -> str:
-    if fact.together:
-        return f" at the same time (batch {fact.last_batch})"
     batches = f" (batches {fact.first_batch} to {fact.last_batch})"
     if fact.optimizer_steps:
         return f"{batches}, {plural(fact.optimizer_steps, 'optimizer step')} after the last of them was built"
@@ -191,3 +186,77 @@ def _cost(fact: RetainedGraphs, run: Run) -> str:
     if fact.backward and not fact.saves and fact.retained_by.line is None:
         return f"{size}, and the graphs' nodes in host memory" if size else ": at least their nodes, in host memory"
     return f"{size}, every saved activation included"
+
+
+MUCH_OF_PEAK, LEAST = 0.2, 1024**2
+"""Share of the peak, and bytes, from which kept graphs are worth a warning; less is a remark."""
+MOST_OF_PEAK = 0.5
+"""Share of the peak from which detached outputs are worth a warning."""
+
+
+@final
+class MicroBatchGraph(Rule):
+    """Graphs of earlier micro-batches are kept until the optimizer's step.
+
+    What: a loop that accumulates gradients runs a forward and a backward for each micro-batch, and collects what the
+    model returned (outputs, log-probabilities, an entropy) in a list or a dictionary until the step. Each of these
+    tensors keeps the graph of its micro-batch alive, though its backward has run, or none ever will (a second forward
+    for a metric); detached ones keep their own size.
+
+    Why it matters: micro-batches exist so that one of them at a time needs memory. Parts of the graph through which no
+    backward ran still hold their activations, and the kept tensors themselves stay on the device, so the step's peak
+    grows with the number of micro-batches. It falls at every step: no curve over steps shows it.
+
+    How to fix: keep values without a graph: ``outputs.append(output.detach())``, numbers with ``.item()``, large
+    tensors on the CPU (``.detach().cpu()``); or compute the metric in the micro-batch and keep only the metric.
+    """
+
+    code: ClassVar[str] = "MG106"
+    name: ClassVar[str] = "micro-batch-graphs"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """Concludes from what was alive as the optimizer stepped, or long before it did."""
+        if isinstance(fact, MicroBatchGraphs):
+            yield self._of_graphs(fact)
+        elif isinstance(fact, MicroBatchOutputs):
+            yield self._of_outputs(fact)
+
+    def _of_graphs(self, fact: MicroBatchGraphs) -> Claim:
+        each = fact.bytes / max(fact.graphs, 1)
+        peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
+        until, yet = (" until the optimizer's step", "") if fact.at_step else ("", " and the optimizer has yet to step")
+        name, which = fact.place.holder or "it", "forward" if fact.of_parts else "micro-batch"
+        why = "no backward ever runs through them" if fact.unused else f"their backward has run{yet}"
+        copy = "without its graph (x.detach(), or x.item() for a number)"
+        if fact.unused:
+            copy = "without a graph: compute it under torch.no_grad()"
+        elif not fact.saves:
+            copy = "on the CPU without its graph (x.detach().cpu()), or a number (x.item())"
+        return self.claim(
+            fact,
+            Severity.WARNING if fact.bytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST) else Severity.INFO,
+            f"{holder(fact.place)} keeps the graphs of {plural(fact.graphs, f'earlier {which}')} alive{until}, "
+            f"though {why}: {format_bytes(fact.bytes)}{peak}, {format_bytes(each)} for each.",
+            f"store what goes into {name} {copy}.",
+            nbytes=fact.bytes,
+            bytes_per_batch=each,
+            evidence=Evidence.PEAK,
+            count=fact.graphs,
+        )
+
+    def _of_outputs(self, fact: MicroBatchOutputs) -> Claim:
+        """What has no graph may be wanted for its values: it is a warning only where it is most of the peak."""
+        each = fact.bytes / max(fact.outputs, 1)
+        return self.claim(
+            fact,
+            Severity.WARNING if fact.bytes >= MOST_OF_PEAK * fact.peak_bytes else Severity.INFO,
+            f"{holder(fact.place)} keeps the outputs of {plural(fact.outputs, 'earlier micro-batch')}, detached, until "
+            f"the optimizer's step: {format_bytes(fact.bytes)} of a peak of {format_bytes(fact.peak_bytes)}, "
+            f"{format_bytes(each)} for each.",
+            f"compute what you need of them in their micro-batch and store that in {fact.place.holder or 'it'}, or "
+            "store them on the CPU (x.detach().cpu()).",
+            nbytes=fact.bytes,
+            bytes_per_batch=each,
+            evidence=Evidence.PEAK,
+            count=fact.outputs,
+        )

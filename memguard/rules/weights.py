@@ -12,8 +12,7 @@ from memguard.records.findings import Severity
 from memguard.records.stats import Run, limit_of
 from memguard.rules.finding_text import counted, holder, in_memory, is_on_host, plural, so_far
 from memguard.rules.interface import Rule
-from memguard.rules.kept_storage import never_stops
-from memguard.rules.weight_snapshots import MIN_SHARE, Snapshots, is_large_pile
+from memguard.rules.kept_storage import MIN_SHARE, Snapshots, is_large_pile, never_stops
 from memguard.text.units import format_bytes
 
 MIN_GRADIENT_SHARE = 0.05

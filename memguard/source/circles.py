@@ -172,21 +172,21 @@ def _holds(value: ast.expr, name: str) -> bool:
 
 
 @final
-class AttributeClosing(NamedTuple):
+class Closing(NamedTuple):
     """The statement by which an attribute takes what leads back to its object."""
 
-    line: int
+    place: Place
     score: float
     """0.0 where no statement was found that stores anything."""
-    made: frozenset[str]
+    made: frozenset[str] = frozenset()
     """Names of what is called with the object itself: ``Part`` of ``self.part = Part(self)``."""
-    is_given: bool
+    is_given: bool = False
     """Whether it is what the object was given when it was made: ``self.owner = owner`` in its ``__init__``."""
 
 
 def find_attribute_closing(
     model: SourceModel, kind: str, attribute: str, methods: Collection[str], lines: Collection[int]
-) -> AttributeClosing | None:
+) -> Closing | None:
     """The statement that makes an attribute of a class lead back to its object; None where the file has no such class.
 
     Args:
@@ -209,7 +209,7 @@ def find_attribute_closing(
     score, line = max(scored, key=lambda one: (one[0], -one[1]), default=(0.0, body.lineno))
     made = frozenset(_made_with_object(body, model, line) if score in (STORES, ELSEWHERE) else ())
     is_given = score == FILLS and _is_argument(body, written, line)
-    return AttributeClosing(line, score, made, is_given)
+    return Closing(model.place(line, kind), score, made, is_given)
 
 
 def _in_class(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 BACKWARD = frozenset({"backward", "manual_backward", "grad"})
 """Calls that differentiate."""
-TRAINS = ("step", "optim", "train", "fit", "learn", "adapt")
-"""Parts of the names of calls in a function that trains."""
 ACTS = frozenset({"eval", "train", "backward", "manual_backward", "step", "zero_grad", "toggle_optimizer"})
 """Calls of a function that does more than to answer."""
 JUDGES = ("loss", "criterion", "crit", "objective", "entropy", "nll")
@@ -71,12 +69,6 @@ SHOWS = frozenset({
     "assert_allclose", "zero_grad", "step",
 })
 """What a statement calls to show, measure or store numbers."""
-SUMS = frozenset({
-    "cat", "concat", "concatenate", "stack", "hstack", "vstack", "sum", "mean", "nansum", "neg", "flatten", "view",
-    "reshape", "squeeze", "unsqueeze", "unbind", "split", "chunk", "list", "tuple", "iter", "zip", "enumerate",
-    "reversed",
-})
-"""Functions of several results whose gradient is made of the gradients of each."""
 ONE_TENSOR = frozenset({
     "bmm", "clone", "exp", "float", "log", "log_softmax", "matmul", "mean", "mm", "norm", "relu", "repeat", "sigmoid",
     "softmax", "sqrt", "square", "sum", "tanh", "to",

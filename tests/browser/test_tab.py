@@ -15,7 +15,7 @@ from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Stage
 from memguard.report.html import write_html
 from memguard.report.html_snapshot import snapshot_map
-from memguard.rules.examples import example_of
+from memguard.rules.explanation import example_of
 from memguard.text.units import GIB, MIB, format_bytes
 from tests.allocator.recorded import committed_bytes
 from tests.browser.chromium import Visit, ink, needs_chromium

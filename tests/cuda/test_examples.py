@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from memguard.rules.examples import example_of
+from memguard.rules.explanation import example_of
 from tests.corpus.runner import run_alone
 
 pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("ignore")]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.evidence.graphs.threaded_evaluation import ThreadedEvaluationProbe
+from memguard.evidence.graphs.hidden_evaluation import ThreadedEvaluationProbe
 from memguard.evidence.other_threads import OtherThreads
 from memguard.records.facts import UnusedGraphs
 from tests.evidence.loop import Loop, sees_saved_tensors

@@ -3,7 +3,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from memguard.evidence.interface import ProbeContext
-from memguard.evidence.recurring_peaks import EQUAL, FIRST_WAIT, LONGEST, LOOKS, PATIENCE, USUAL, RecurringPeaksProbe
+from memguard.evidence.rising_floor import (
+    EQUAL,
+    FIRST_PAUSE,
+    LONGEST,
+    LOOKS_AHEAD,
+    PATIENCE,
+    USUAL,
+    RecurringPeaksProbe,
+)
 from memguard.evidence.sampling_budget import FIRST_BATCHES, SamplingBudget
 from memguard.records.stats import Stage
 from tests.rules.evidence import record
@@ -46,12 +54,12 @@ def test_records_that_come_late_lead_to_one_that_is_still_to_come() -> None:
 
 def test_looks_are_few() -> None:
     """Twelve, and after a while twelve more: most high peaks come for a good reason."""
-    found = expected(every(50, FIRST_WAIT // 2))
-    assert 0 < len(found) <= LOOKS
-    many = expected(every(20, 40 + 20 * (EQUAL + LOOKS + 10)))
-    assert len(many) == LOOKS
-    later = expected(every(20, 4 * FIRST_WAIT))
-    assert len(later) == 2 * LOOKS
+    found = expected(every(50, FIRST_PAUSE // 2))
+    assert 0 < len(found) <= LOOKS_AHEAD
+    many = expected(every(20, 40 + 20 * (EQUAL + LOOKS_AHEAD + 10)))
+    assert len(many) == LOOKS_AHEAD
+    later = expected(every(20, 4 * FIRST_PAUSE))
+    assert len(later) == 2 * LOOKS_AHEAD
 
 
 def test_nothing_is_expected_of_other_peaks() -> None:

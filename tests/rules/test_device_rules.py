@@ -25,9 +25,7 @@ from memguard.rules.cache_emptied import EmptyCacheInLoop, GraphPoolsGrow
 from memguard.rules.capacity import LongestBatch, LowHeadroom
 from memguard.rules.device_share import ForeignMemory
 from memguard.rules.host_growth import HostGrowth
-from memguard.rules.pinned_growth import PinnedGrowth
-from memguard.rules.shared_memory import SharedMemory
-from memguard.rules.worker_growth import WorkerGrowth
+from memguard.rules.host_memory import PinnedGrowth, SharedMemory, WorkerGrowth
 from tests.rules.evidence import AT, GIB, MIB, judge, record, run_of
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from memguard.rules import ALL_RULES
-from memguard.rules.examples import Example, example_of
+from memguard.rules.explanation import Example, example_of
 from tests.corpus.forked import run_forked
 from tests.corpus.runner import Outcome
 

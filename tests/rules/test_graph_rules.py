@@ -83,18 +83,6 @@ def test_where_no_size_is_known_of_graphs_behind_their_backward_the_nodes_are_to
     assert (few.message, few.bytes, few.bytes_per_batch) == (told.message, None, None)
 
 
-def test_graphs_of_one_phase_are_counted_by_forwards_and_want_no_more_than_one_at_a_time() -> None:
-    """They have no rate by the batch; a state of theirs is to be cut."""
-    fact = RetainedGraphs(
-        **AT, graphs=24, first_batch=7, last_batch=7, optimizer_steps=0, bytes=GIB, backward=False, together=True
-    )
-    (kept,) = judge(RetainedGraph(), fact)
-    assert "the graphs of 24 forwards alive at the same time (batch 7): 1.00 GiB" in kept.message
-    assert "one graph in memory at a time" in kept.advice and kept.bytes_per_batch is None
-    (carried,) = judge(CarriedState(), replace(fact, carried=True))
-    assert "24 forwards" in carried.message and ".detach()" in carried.advice and "no_grad" not in carried.advice
-
-
 def test_a_circle_through_a_context_is_not_told_as_somebody_out_of_sight() -> None:
     """Where MG105 named the context that keeps its own output, graphs that nobody seems to keep are its own."""
     when = {name: value for name, value in AT.items() if name != "place"}

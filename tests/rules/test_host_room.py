@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memguard.records.stats import SlowStats
-from memguard.rules.host_room import SampledGrowth
+from memguard.rules.host_growth import SampledGrowth
 from memguard.text.units import GIB, MIB
 from tests.rules.evidence import record
 

@@ -32,6 +32,7 @@ from memguard.records.facts import NOWHERE, Place
 from memguard.source.circles import (
     CALLS,
     STORES,
+    Closing,
     KeyStatement,
     find_attribute_closing,
     find_key_statements,
@@ -206,7 +207,7 @@ def _look(
         return Closing(place, 1.0), 3
     methods, lines = _way_back(targets, edges, objects, inside)
     closing = find_closing(kind, name, methods, lines)
-    closing = replace(closing, place=replace(closing.place, holder=f"{kind.__name__}.{name}"))
+    closing = closing._replace(place=replace(closing.place, holder=f"{kind.__name__}.{name}"))
     ends = [type(objects[target]) for target in targets]
     direct = (types.FunctionType, types.MethodType, functools.partial)
     if all(end in direct or _is_instance(end) for end in ends):
@@ -239,20 +240,6 @@ def _way_back(
     return methods, lines
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Closing:
-    """Where an attribute takes what leads back to its object."""
-
-    place: Place
-    score: float
-    """0.0 where no statement was found that stores anything."""
-    made: frozenset[str] = frozenset()
-    """Names of what is called with the object itself: ``Part`` of ``self.part = Part(self)``."""
-    is_given: bool = False
-    """Whether it is what the object was given when it was made: ``self.owner = owner`` in its ``__init__``."""
-
-
 def find_closing(kind: type, attribute: str, methods: Collection[str] = (), lines: Collection[int] = ()) -> Closing:
     """The statement that makes an attribute of a user's class lead back to its object.
 
@@ -268,8 +255,8 @@ def find_closing(kind: type, attribute: str, methods: Collection[str] = (), line
             continue
         model = _model_of(base)
         at = find_attribute_closing(model, base.__name__, attribute, methods, lines) if model is not None else None
-        if model is not None and at is not None:
-            found.append(Closing(model.place(at.line, kind.__name__), at.score, at.made, at.is_given))
+        if at is not None:
+            found.append(at._replace(place=replace(at.place, function=kind.__name__)))
     return max(found, key=lambda one: one.score, default=Closing(NOWHERE, 0.0))
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 from torch import nn
 
+from memguard.autograd.graph import iter_nodes
 from memguard.evidence.forward_outputs import graph_bytes
-from memguard.evidence.graph_tracker import ForwardGraph, GraphTracker
+from memguard.evidence.graph_tracker import KEY, ForwardGraph, ForwardToken, GraphTracker
 from memguard.evidence.minimum_sizes import LEAST
-from memguard.evidence.naming.call_stacks import Stack, stack_of
+from memguard.evidence.naming.call_stacks import Stack, asking_frame, stack_of
+from memguard.heap.containers import tensors_in
+from memguard.heap.frames import place_of
 from memguard.records.facts import NOWHERE, Place
+from memguard.source.fate import is_asked_for_its_caller, is_part_of_a_call
+from memguard.torch_objects.module_parts import parameters_of
 
 
 @final
@@ -61,12 +68,6 @@ class EvaluatedModel:
     """Graphs that a backward used and that none did, by the line that called the model."""
     askers: dict[Place, Place] = field(default_factory=dict)
     """Where those calls were asked for."""
-
-    def died_at(self, site: Place, asked: Place) -> None:
-        """A graph that nobody used was built by a call; once the model was told of, its line stays."""
-        if not self.told and site.file is not None:
-            self.askers[site] = asked
-            self.place, self.asked = site, asked
 
     def decide(self, steppers: Mapping[int, int], number: int, steps: int) -> None:
         """Whether other models made the steps that came after its unused graphs.
@@ -257,3 +258,74 @@ class EvalLines:
 
 def _lines_of(calls: Place | Way) -> Way:
     return () if isinstance(calls, Place) else calls
+
+
+# What a forward was given, and where it was asked for
+
+NEAR = 64
+"""Nodes up an input's graph among which the model is looked for that answered last."""
+
+
+def is_fed(args: tuple[object, ...], module: nn.Module) -> bool:
+    """Whether an input has a graph that is not of this model's own last answer, as in a roll-out, or of its weights."""
+    for tensor in tensors_in(args, 2):
+        if tensor.grad_fn is not None:
+            nodes = list(iter_nodes((tensor.grad_fn,), NEAR))
+            sentinel = next((found for node in nodes if type(found := node.metadata.get(KEY)) is ForwardToken), None)
+            if sentinel is None and _is_of_weights(nodes, module):
+                continue
+            if sentinel is None or sentinel.mark.module != id(module):
+                return True
+    return False
+
+
+def _is_of_weights(nodes: list[Any], module: nn.Module) -> bool:
+    """Whether a graph is nothing but arithmetic on the module's own weights: those of a learner that adapts."""
+    leaves = [leaf for node in nodes if (leaf := getattr(node, "variable", None)) is not None]
+    if not leaves or len(nodes) >= NEAR:
+        return False
+    own = {id(parameter) for parameter in parameters_of(module)}
+    return all(id(leaf) in own for leaf in leaves)
+
+
+def _outside(way: Stack, trained: Collection[object]) -> Place:
+    """Where functions are called that training calls as well and that only give back what came of the first line."""
+    asking = way[0]
+    for level, above in itertools.pairwise(way):
+        if level.function not in trained or not is_asked_for_its_caller(level.code, level.place.line or 0):
+            break
+        asking = above
+    if asking.function in trained:
+        asking = way[0]
+    return replace(asking.place, holder=None)
+
+
+def place_asked(*, strict: bool) -> Place:
+    """Where the model is asked."""
+    frame = asking_frame(sys._getframe(1), strict=strict)
+    return NOWHERE if frame is None else place_of(frame)
+
+
+def outermost_of(models: Mapping[tuple[int, bool], EvaluatedModel], asked: Place, parts: list[EvaluatedModel]) -> Place:
+    """Of the functions on the way to a call the innermost one that training never calls: all of it is evaluation's.
+
+    That is a method that answers with more than one call of the model, or, where training shares the method which
+    asks (``self.infer(x)`` of a trainer) and that only hands the answer on, its caller.
+    """
+    trained = {
+        level.function
+        for (_, training), other in models.items()
+        if training and other.used
+        for way in other.stacks
+        for level in way
+    }
+    if not trained:
+        return asked
+    where, found = (asked.file, asked.line), set()
+    for way in (way for part in parts for way in part.stacks):
+        inside = list(itertools.takewhile(lambda level: level.line != where, way))
+        if len(inside) < len(way):
+            own = (level for level in inside if level.function not in trained)
+            place = next((o.place for o in own if not is_part_of_a_call(o.code, o.place.line or 0)), None)
+            found.add(replace(place, holder=None) if place is not None else _outside(way[len(inside) :], trained))
+    return found.pop() if len(found) == 1 else asked

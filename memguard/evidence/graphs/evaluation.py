@@ -5,30 +5,33 @@ Long because both are told from the same counts of the same graphs, and each onl
 
 from __future__ import annotations
 
-import itertools
 import sys
 import weakref
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
-from typing import Any, final
+from collections.abc import Callable, Iterator
+from typing import final
 
 from torch import nn
 
-from memguard.autograd.graph import iter_nodes
 from memguard.evidence.forward_outputs import graph_bytes
-from memguard.evidence.graph_tracker import KEY, ForwardGraph, ForwardToken
-from memguard.evidence.graphs.evaluated_models import EvalLines, EvaluatedModel, UnusedLine, largest
+from memguard.evidence.graph_tracker import ForwardGraph
+from memguard.evidence.graphs.evaluated_models import (
+    EvalLines,
+    EvaluatedModel,
+    UnusedLine,
+    is_fed,
+    largest,
+    outermost_of,
+    place_asked,
+)
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.minimum_sizes import LEAST, least_of_device, least_of_peak
-from memguard.evidence.naming.call_stacks import Stack, asking_frame, judging_frame, line_to_change, stack_of
-from memguard.heap.containers import tensors_in
+from memguard.evidence.naming.call_stacks import asking_frame, judging_frame, line_to_change, stack_of
+from memguard.heap.frames import place_of
 from memguard.heap.parameters import is_optimized
 from memguard.heap.roots import submodules_of
-from memguard.heap.sites import place_of
 from memguard.records.facts import NOWHERE, Fact, Place, UnusedGraphs
 from memguard.records.stats import Stage
-from memguard.source.fate import is_asked_for_its_caller, is_part_of_a_call, keeps_graph
-from memguard.torch_objects.module_parts import parameters_of
+from memguard.source.fate import keeps_graph
 
 MIN_UNUSED = 3
 """Unused graphs before something is told of evaluation."""
@@ -36,8 +39,6 @@ MIN_FROZEN = 4
 """Unused graphs of a model beside another that is trained."""
 STACKS = 4
 """Calls of each model whose whole way is noted."""
-NEAR = 64
-"""Nodes up an input's graph among which the model is looked for that answered last."""
 SITED = 128
 """Forwards of a model, of which one graph was used, that are told apart by the line that called it."""
 _TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked up through its metaclass
@@ -77,15 +78,15 @@ class EvaluationProbe(Probe):
         if model.told >= 2 or (model.used and (module.training or model.forwards > SITED)):
             if mark.module in self.watch.doubted and model.told < 2:
                 if mark.outer is None:
-                    mark.site, mark.asked = _place(strict=True), _place(strict=False)
+                    mark.site, mark.asked = place_asked(strict=True), place_asked(strict=False)
                 self._calls.answered(module, mark, output, self.watch.ledger)
             return
         # What evaluation builds on another model's graph has one for that reason alone: the other is to be told.
-        mark.fed = mark.stage is not Stage.TRAIN and _is_fed(args, module)
+        mark.fed = mark.stage is not Stage.TRAIN and is_fed(args, module)
         if mark.outer is not None:  # the line that matters is the one that called the outermost model
             self._inner.append(mark)
         else:
-            mark.site, mark.asked = _place(strict=True), self._asked(model)
+            mark.site, mark.asked = place_asked(strict=True), self._asked(model)
             for inner in self._inner:
                 inner.site, inner.asked = mark.site, mark.asked
             self._inner.clear()
@@ -149,8 +150,9 @@ class EvaluationProbe(Probe):
             model.last_batch = mark.batch
             model.first_batch = mark.batch if model.first_batch is None else model.first_batch
             model.kept = model.kept or mark.alive
-            if mark.site is not None:
-                model.died_at(mark.site, mark.asked or mark.site)
+            if mark.site is not None and mark.site.file is not None and not model.told:  # once told its line stays
+                model.place, model.asked = mark.site, mark.asked or mark.site
+                model.askers[model.place] = model.asked
             near = [self._used_batches.get(mark.batch + by, mark.module) for by in (0, 1)]
             if mark.stage is Stage.TRAIN:
                 near.append(self._used_steps.get(mark.steps, mark.module))
@@ -273,7 +275,10 @@ class EvaluationProbe(Probe):
                 return
         model.told, model.frozen = model.told + 1, frozen
         self._tell(
-            model, self._line(model) if frozen else self._inside(model.asked, [model]), model.unused, frozen=frozen
+            model,
+            self._line(model) if frozen else outermost_of(self._models, model.asked, [model]),
+            model.unused,
+            frozen=frozen,
         )
 
     def _was_trained(self, mark: ForwardGraph) -> bool:
@@ -335,34 +340,10 @@ class EvaluationProbe(Probe):
         parts = [part for part in self._models.values() if part.asked == model.asked]
         for part in parts:
             part.told = 2
-        place, method = self._inside(model.asked, parts), model.place.function or model.name
+        place, method = outermost_of(self._models, model.asked, parts), model.place.function or model.name
         model.name = method if place == model.asked else method.rpartition(".")[0] or model.name
         model.bytes = max((part.bytes or 0 for part in (*parts, *group)), default=0) or None
         self._tell(model, place, max(part.unused for part in parts), frozen=False)
-
-    def _inside(self, asked: Place, parts: list[EvaluatedModel]) -> Place:
-        """Of the functions on the way to a call the innermost one that training never calls: all of it is evaluation's.
-
-        That is a method that answers with more than one call of the model, or, where training shares the method which
-        asks (``self.infer(x)`` of a trainer) and that only hands the answer on, its caller.
-        """
-        trained = {
-            level.function
-            for (_, training), other in self._models.items()
-            if training and other.used
-            for way in other.stacks
-            for level in way
-        }
-        if not trained:
-            return asked
-        where, found = (asked.file, asked.line), set()
-        for way in (way for part in parts for way in part.stacks):
-            inside = list(itertools.takewhile(lambda level: level.line != where, way))
-            if len(inside) < len(way):
-                own = (level for level in inside if level.function not in trained)
-                place = next((o.place for o in own if not is_part_of_a_call(o.code, o.place.line or 0)), None)
-                found.add(replace(place, holder=None) if place is not None else _outside(way[len(inside) :], trained))
-        return found.pop() if len(found) == 1 else asked
 
     def _line(self, model: EvaluatedModel) -> Place:
         """The line of the calls of a frozen model that is to be changed."""
@@ -410,43 +391,3 @@ class EvaluationProbe(Probe):
         model = EvaluatedModel(weakref.ref(module), type(module).__name__)
         self._models[(id(module), module.training)] = model
         return model
-
-
-def _is_fed(args: tuple[object, ...], module: nn.Module) -> bool:
-    """Whether an input has a graph that is not of this model's own last answer, as in a roll-out, or of its weights."""
-    for tensor in tensors_in(args, 2):
-        if tensor.grad_fn is not None:
-            nodes = list(iter_nodes((tensor.grad_fn,), NEAR))
-            sentinel = next((found for node in nodes if type(found := node.metadata.get(KEY)) is ForwardToken), None)
-            if sentinel is None and _is_of_weights(nodes, module):
-                continue
-            if sentinel is None or sentinel.mark.module != id(module):
-                return True
-    return False
-
-
-def _is_of_weights(nodes: list[Any], module: nn.Module) -> bool:
-    """Whether a graph is nothing but arithmetic on the module's own weights: those of a learner that adapts."""
-    leaves = [leaf for node in nodes if (leaf := getattr(node, "variable", None)) is not None]
-    if not leaves or len(nodes) >= NEAR:
-        return False
-    own = {id(parameter) for parameter in parameters_of(module)}
-    return all(id(leaf) in own for leaf in leaves)
-
-
-def _outside(way: Stack, trained: Collection[object]) -> Place:
-    """Where functions are called that training calls as well and that only give back what came of the first line."""
-    asking = way[0]
-    for level, above in itertools.pairwise(way):
-        if level.function not in trained or not is_asked_for_its_caller(level.code, level.place.line or 0):
-            break
-        asking = above
-    if asking.function in trained:
-        asking = way[0]
-    return replace(asking.place, holder=None)
-
-
-def _place(*, strict: bool) -> Place:
-    """Where the model is asked."""
-    frame = asking_frame(sys._getframe(1), strict=strict)
-    return NOWHERE if frame is None else place_of(frame)

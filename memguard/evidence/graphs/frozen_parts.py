@@ -23,10 +23,9 @@ from memguard.evidence.naming.call_stacks import asking_frame, name_in
 from memguard.heap.attributes import attributes_of
 from memguard.heap.children import children
 from memguard.heap.containers import tensors_in
-from memguard.heap.frames import read_locals, user_frames
+from memguard.heap.frames import place_of, read_locals, user_frames
 from memguard.heap.parameters import held_parameters, is_optimized
 from memguard.heap.roots import submodules_of
-from memguard.heap.sites import place_of
 from memguard.records.facts import NOWHERE, Fact, Place, UnusedGraphs
 from memguard.records.stats import Stage
 from memguard.torch_objects.hidden_hooks import HiddenHook, without_number

@@ -20,7 +20,6 @@ from memguard.heap.frames import user_frames
 from memguard.records.facts import NOWHERE, Fact, Place, RetainedGraphs
 from memguard.source.fate import Fate, fate_of
 from memguard.source.stores import carries_itself, passes_on
-from memguard.source.unneeded_graphs import is_differentiated, is_unneeded
 
 RUNS = 16
 """Of the collector at most, each of which finds something more."""
@@ -68,10 +67,6 @@ class Keepers:
         self.trained = False
         self._filled: list[Place] = []
         """Statements that were told of: what only hands on what they fill is no cause of its own."""
-
-    def have_looked(self, *, training: bool) -> bool:
-        """Whether a cause was looked at already, or the collector is to be asked for one."""
-        return self.causes[training].first is not None or training in self.unnamed
 
     def diagnose(
         self, old: list[ForwardGraph], batches: set[int], training: bool, *, carried: bool, asks: Asks | None = None
@@ -160,9 +155,8 @@ class Keepers:
         # Where later backwards ran through the oldest graph too, a state goes from batch to batch outside the model.
         chained = is_chained(old)
         rolled_out = not training and not used and reached and self.trained and is_local
-        together = not training and not used and bool(holders) and is_unneeded(holders[0].place, used=False)
         models = {mark.module for mark in old}
-        self._note_models(models, training, reached=reached, carried=(reached and not rolled_out) or together)
+        self._note_models(models, training, reached=reached, carried=reached and not rolled_out)
         answers = not any(mark.training or mark.used for mark in old)
         if answers and holders and not reached and not _piles_up(holders[0]):
             return  # evaluation is told of
@@ -195,7 +189,6 @@ class Keepers:
                     saves=kept.saves,
                     carried=carried,
                     rolled_out=rolled_out,
-                    together=together,
                     trains=not watch.trains_nothing,
                     node=None if holders else old[0].node,
                     retained_by=self._saved.carried_by or old[0].kept or NOWHERE,
@@ -256,8 +249,6 @@ def _are_garbage(marks: list[ForwardGraph], least: int) -> bool:
 
 def _are_one_loss(place: Place) -> bool:
     """Whether graphs are kept for a gradient of something that is more than their sum: it needs all of them."""
-    if is_differentiated(place):
-        return not is_unneeded(place, used=False)
     return fate_of(place.file or "", place.line or 0) is Fate.BACKWARD
 
 

@@ -30,12 +30,10 @@ from memguard.evidence.graphs.periodic_graphs import (
     graphs_needed,
     recursion_needed,
 )
-from memguard.evidence.graphs.unstepped_graphs import GraphsTogether
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.heap.containers import tensors_in
-from memguard.heap.frames import function_key, user_frames
+from memguard.heap.frames import call_site, function_key, user_frames
 from memguard.heap.parameters import is_optimized
-from memguard.heap.sites import call_site
 from memguard.records.facts import Fact
 from memguard.records.stats import Stage
 
@@ -73,7 +71,6 @@ class GraphsProbe(Probe):
         self._idle: bool | None = None
         self._keepers = Keepers(watch, report, self.holders, self._saved)
         self._causes = self._keepers.causes
-        self._together = GraphsTogether(watch, report, self.holders)
         self._tied_at = MIN_BATCHES
         """Batches with a graph of a backward with create_graph, without steps, at which somebody is looked for."""
 
@@ -94,7 +91,6 @@ class GraphsProbe(Probe):
         if mark is None:
             return
         self._last[mark.module] = mark  # in eval mode too: an input is optimized through a frozen model
-        self._together.look(mark)
         if ledger.oldest < mark.batch - 1:
             mark.line = call_site()
             if self._is_about_to_tell(mark.training and not self.watch.trains_nothing, output):
@@ -112,7 +108,6 @@ class GraphsProbe(Probe):
             self._saved.conclude()
         if len(self._last) > 64:
             self._last.clear()
-            self._together.forget()
         ledger, batch = self.watch.ledger, self.watch.batch
         if not self._keepers.trained:
             self._keepers.trained = any(mark.used and mark.training for mark in ledger.died)
@@ -166,7 +161,6 @@ class GraphsProbe(Probe):
     def remove(self) -> None:
         """Forgets the last graphs."""
         self._last.clear()
-        self._together.forget()
 
     # Old graphs
 
@@ -232,7 +226,7 @@ class GraphsProbe(Probe):
     def _look_for_few(self, used: bool, needed: int) -> None:
         """Of what is kept once in some batches: waiting for as many as of what is kept in each would take long."""
         watch = self.watch
-        if watch.stage is not Stage.TRAIN or self._keepers.have_looked(training=True):
+        if watch.stage is not Stage.TRAIN or self._causes[True].first is not None or True in self._keepers.unnamed:
             return
         if self._carried and used:
             return

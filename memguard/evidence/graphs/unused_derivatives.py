@@ -141,8 +141,7 @@ class DerivativesProbe(Probe):
                 self._models[mark.module] = None
                 self.report(
                     UnusedGraphs(
-                        batch=self.watch.batch,
-                        stage=self.watch.stage,
+                        **self.watch.now,
                         place=model.place,
                         module=model.name,
                         count=model.unused,
@@ -190,8 +189,7 @@ class DerivativesProbe(Probe):
         name, source = _assigned(place)
         self.report(
             UnusedGraphs(
-                batch=watch.batch,
-                stage=watch.stage,
+                **watch.now,
                 place=replace(place, holder=name, source=source),
                 module=type(module).__name__ if module is not None else "the loss",
                 count=line.unused,

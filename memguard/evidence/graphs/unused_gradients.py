@@ -1,4 +1,4 @@
-"""Gradients of weights that nothing trains: of a teacher whose output was not detached, of a backbone not frozen."""
+"""Gradients that nobody uses: of weights that nothing trains, or dropped before their own optimizer steps."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any, final
 import torch
 from torch import nn
 
+from memguard.evidence.forward_outputs import graph_bytes
+from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.minimum_sizes import least_of_remark
 from memguard.evidence.naming.call_stacks import Stack, line_to_change, stack_of
 from memguard.heap.containers import tensors_in
-from memguard.heap.frames import user_frames
+from memguard.heap.frames import call_site, find_only_call, user_frames
 from memguard.heap.parameters import ParameterAt, held_parameters, is_optimized, trainable
 from memguard.heap.roots import submodules_of
-from memguard.heap.sites import call_site, find_only_call
-from memguard.records.facts import NOWHERE, Fact, UntakenGradients, UnusedGraphs
+from memguard.records.facts import NOWHERE, Fact, Place, UntakenGradients, UnusedGraphs
 from memguard.torch_objects.module_parts import gradient_of, gradients_of, parameters_of
 from memguard.torch_objects.storages import storages_of
 
@@ -216,3 +217,137 @@ def untaken_weights(model: nn.Module, held: set[int]) -> Iterator[Untaken]:
         gradient = gradient_of(parameter)
         if gradient is not None:
             yield Untaken(place, parameter._version, id(gradient), gradient._version)
+
+
+MIN_DROPPED = 3
+"""Times that the gradients of one line were dropped."""
+MOST_STEPS = 64
+"""Optimizer steps that are heard: in the first batches, all of which are followed."""
+MOST_OPEN = 64
+"""Forwards between two steps that are followed."""
+_EVENTS = ("on_forward_end", "on_optimizer_step_start")
+
+
+@final
+@dataclass(slots=True)
+class _Line:
+    """The calls of one model on one line."""
+
+    forwards: int = 0
+    dropped: int = 0
+    bytes: int | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _LeftBehind:
+    """A gradient that the step of another model left behind."""
+
+    parameter: ParameterAt
+    gradient: weakref.ref[torch.Tensor]
+    lines: set[tuple[int, Place]]
+    """The model and the lines that it came by."""
+
+
+@final
+class DroppedGradientsProbe(Probe):
+    """Looks, in the first batches of a loop with two optimizers, whose gradients are dropped.
+
+    An optimizer steps after a backward that ran through a model of another optimizer, and nothing that went into that
+    model wanted a gradient: its weights alone got any. If they are gone as its own optimizer steps, its graph was built
+    and run through for nothing: a generator in the step of its critic, an actor in the target of its critic. A gradient
+    that is still the same one by then was used, and nothing more is asked of that model.
+    """
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._open: list[tuple[ForwardGraph, weakref.ref[nn.Module], Place]] = []
+        """Forwards since the last step, of inputs that want no gradient, and the lines that called them."""
+        self._lines: dict[tuple[int, Place], _Line] = {}
+        self._left: dict[int, _LeftBehind] = {}
+        """By the identity of the parameter."""
+        self._done: set[int] = set()
+        self._steps = 0
+        """Optimizer steps before the newest one that was heard."""
+        self._heard = 0
+        self.unsubscribe(*_EVENTS)
+
+    def on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """With two optimizers one may drop what the other's step left behind."""
+        if len(self.watch.optimizers) >= 2 and not self._steps:
+            self._steps = self.watch.optimizer_steps
+            self.hear(*_EVENTS)
+
+    def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """Notes a forward whose graph begins in the model; sizes the second one of a line."""
+        mark, number = self.watch.ledger.current, id(module)
+        if mark is None or mark.outer is not None or number in self._done or len(self._open) >= MOST_OPEN:
+            return
+        if any(tensor.requires_grad for tensor in tensors_in(args)):
+            return
+        site = mark.site or call_site()
+        self._open.append((mark, weakref.ref(module), site))
+        line = self._lines.get((number, site))
+        if line is not None:
+            line.forwards += 1
+            line.bytes = line.bytes or graph_bytes(module, output)
+
+    def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
+        """Judges what was left behind for this optimizer; notes what its own step leaves behind."""
+        watch = self.watch
+        self._heard += 1
+        if self._heard > MOST_STEPS or watch.optimizer_steps > self._steps + 1:
+            self.unsubscribe(*_EVENTS)  # where one step was not heard, nobody knows what it used
+            self._open, self._left = [], {}
+            return
+        self._steps = watch.optimizer_steps
+        held = held_parameters([optimizer])
+        for number in held.intersection(self._left):
+            self._judge(self._left.pop(number))
+        opened, self._open = self._open, []
+        for mark, ref, site in opened:
+            module = ref()
+            place = next(trainable(module), None) if module is not None and mark.used else None
+            parameter = place() if place is not None else None
+            gradient = gradient_of(parameter) if parameter is not None and id(parameter) not in held else None
+            if gradient is None or place is None:
+                continue
+            line = mark.module, site
+            self._lines.setdefault(line, _Line())
+            left = self._left.get(id(parameter))
+            if left is None or left.gradient() is not gradient:
+                left = self._left[id(parameter)] = _LeftBehind(place, weakref.ref(gradient), set())
+            left.lines.add(line)
+
+    def _judge(self, left: _LeftBehind) -> None:
+        parameter, gradient = left.parameter(), left.gradient()
+        if parameter is None:
+            return
+        if gradient is not None and gradient_of(parameter) is gradient:
+            self._done.update(number for number, _ in left.lines)
+            return
+        for number, place in left.lines:
+            line = self._lines[number, place]
+            line.dropped += 1
+            if line.dropped >= MIN_DROPPED and line.bytes and number not in self._done:
+                self._done.add(number)
+                self._tell(number, place, line)
+
+    def _tell(self, number: int, place: Place, line: _Line) -> None:
+        watch = self.watch
+        module = next((model for model in watch.models if id(model) == number), None)
+        if module is None or (line.bytes or 0) < (least_of_remark(watch.record) or 0):
+            return
+        self.report(
+            UnusedGraphs(
+                **watch.now,
+                place=place,
+                module=type(module).__name__,
+                count=line.dropped,
+                forwards=line.forwards,
+                bytes=line.bytes,
+                frozen=True,
+                dropped=True,
+                peak_bytes=watch.peak_bytes,
+            )
+        )

@@ -13,8 +13,7 @@ import torch
 
 from memguard.clocks import perf_counter
 from memguard.evidence.interface import Probe, ProbeContext
-from memguard.heap.frames import is_user_frame
-from memguard.heap.sites import place_of
+from memguard.heap.frames import is_user_frame, place_of
 from memguard.records.facts import EmptyCacheCalls, Fact, Place
 from memguard.records.stats import Stage
 

@@ -11,7 +11,7 @@ from typing import Any, final
 from memguard.evidence.host.datasets import ITERATORS, reading_of
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.kept.growth_facts import MIN_HOST_BYTES
-from memguard.evidence.kept.scan_schedule import grew
+from memguard.evidence.kept.incremental_scan import grew
 from memguard.heap.collector import MAX_OBJECTS, instances_of
 from memguard.heap.frames import is_user_frame
 from memguard.records.facts import Fact

@@ -11,11 +11,10 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.evidence.host.batching import batching_place
-from memguard.evidence.host.datasets import may_cut, place_of_attribute, readings, unwrap
+from memguard.evidence.host.datasets import batching_place, may_cut, place_of_attribute, readings, unwrap
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.shapes import Entry, count_elements, describe_shapes
-from memguard.heap.sites import call_site
+from memguard.heap.frames import call_site
 from memguard.records.facts import NOWHERE, Fact, InputSize, ModelCalled, Place
 from memguard.records.stats import Stage
 

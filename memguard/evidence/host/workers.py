@@ -1,10 +1,17 @@
-"""Python objects of a dataset that each DataLoader worker ends up copying."""
+"""What each DataLoader worker ends up with: copies of a dataset's Python objects, caches that its methods fill."""
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+import dis
+import functools
+import itertools
+import types
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, final
+
+from torch import nn
+from torch.utils.data import Dataset, Sampler
 
 from memguard.evidence.host.datasets import (
     have_workers,
@@ -13,14 +20,141 @@ from memguard.evidence.host.datasets import (
     unbounded_caches,
     unwrap,
 )
-from memguard.evidence.host.worker_caches import asked_caches, module_caches
 from memguard.evidence.interface import Probe, ProbeContext
-from memguard.heap.attributes import is_user_class
-from memguard.heap.containers import length_of
+from memguard.heap.attributes import attributes_of, is_user_class, mro_of, namespace_of
+from memguard.heap.containers import container_of, length_of
 from memguard.heap.host_sizes import host_size
 from memguard.records.facts import Fact, Place, WorkerObjects
 from memguard.records.stats import Stage
 from memguard.source.bounds import NO_CACHE, bounds_of
+from memguard.source.model import Sources
+from memguard.source.name_query import NameQuery, SearchContext
+from memguard.source.search import find_statement
+
+_SAMPLES = ("__getitem__", "__getitems__", "__iter__", "__next__")
+"""Methods of a dataset that run in its workers."""
+_UNNAMED = ("__getitem__", "__call__", "__contains__")
+"""Methods of an object that are called without their names."""
+_READS = ("LOAD_ATTR", "LOAD_METHOD")
+_OTHERS = (Dataset, Sampler, nn.Module)
+MAX_PREPARED = 8
+"""Elements that are there in this process, from a first look at a sample; more were put there before the workers."""
+MAX_OBJECTS = 64
+
+
+def asked_caches(dataset: Any) -> Iterator[Place]:
+    """Where an object of the user's, whose methods a dataset's samples come from, adds to a container of its own."""
+    code = _reached(type(dataset), _SAMPLES)
+    for name, asked in list(attributes_of(dataset).items())[:MAX_OBJECTS]:
+        kind = type(asked)
+        if not is_user_class(kind) or container_of(kind) is not None or issubclass(kind, _OTHERS):
+            continue
+        called = set(_called(code, name))
+        if called:
+            yield from _filled(asked, {one.co_name for one in _reached(kind, called)})
+
+
+def _filled(asked: Any, methods: Collection[str]) -> Iterator[Place]:
+    """Containers of an object that some of its methods fill, and methods of those that remember every answer."""
+    for name, value in list(attributes_of(asked).items()):
+        if name.startswith("__") or container_of(type(value)) in (None, "tuple") or length_of(value) > MAX_PREPARED:
+            continue
+        place, grows = place_of_attribute(asked, name, "set" if issubclass(type(value), set) else "list")
+        if not grows or (place.function or "").rpartition(".")[2] not in methods:
+            continue
+        if not bounds_of(place.file, place.line, f"self.{name}") & NO_CACHE:
+            yield place
+    yield from (place for place in unbounded_caches(asked) if place.holder in methods)
+
+
+def _reached(kind: type, names: Iterable[str]) -> list[types.CodeType]:
+    """The code of some methods of a class, and of those of its own that they may call."""
+    found: dict[str, types.CodeType] = {}
+    queue = list(names)
+    while queue:
+        name = queue.pop()
+        for base in mro_of(kind) if name not in found else ():
+            method: Any = namespace_of(base).get(name)
+            method = attributes_of(method).get("__wrapped__", method)
+            code = getattr(method, "__code__", None) if type(method) is types.FunctionType else None
+            if code is not None:
+                found[name] = code
+                queue.extend(set(code.co_names))
+                break
+    return list(found.values())
+
+
+def _called(codes: Iterable[types.CodeType], attribute: str) -> Iterator[str]:
+    """Methods that some code calls on what is under an attribute: ``self.features.get(i)``, ``self.features[i]``."""
+    for code in codes:
+        if attribute not in code.co_names:
+            continue
+        steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "PUSH_NULL")]
+        for first, second in itertools.pairwise(steps):
+            if first.opname not in _READS or first.argval != attribute:
+                continue
+            yield from (second.argval,) if second.opname in _READS else _UNNAMED
+
+
+MAX_DEPTH = 3
+"""Calls from a dataset's method to the function that fills a cache."""
+MAX_FUNCTIONS = 64
+
+
+def module_caches(dataset: Any) -> Iterator[Place]:
+    """Where a dataset's methods, or functions that they call, add to a container of the module.
+
+    Functions there that remember every answer (``functools.cache``) count as well.
+    """
+    functions: dict[int, types.FunctionType] = {}
+    for kind in type(dataset).__mro__[:-1]:
+        for value in vars(kind).values():
+            function = getattr(value, "__func__", value)
+            if type(function) is types.FunctionType and function.__name__ != "__init__":
+                yield from _reached_functions(function, functions, 0)
+    names = {function.__qualname__ for function in functions.values()}
+    sources, seen = Sources(), set()
+    for function in list(functions.values()):
+        file, variables = function.__code__.co_filename, function.__globals__
+        for name in _names_in(function.__code__):
+            value = variables.get(name)
+            if container_of(type(value)) is None or (file, name) in seen:
+                continue
+            seen.add((file, name))
+            query = NameQuery(name=name, file=file, kinds=("set" if issubclass(type(value), set) else "list", "tensor"))
+            statement = find_statement(query, [file], sources, SearchContext(graph=False, numbers=True))
+            if statement is None or not statement.grows or statement.function not in names:
+                continue
+            if not bounds_of(statement.file, statement.line, f"module.{name}") & NO_CACHE:
+                yield statement.place(name)
+
+
+def _reached_functions(
+    function: types.FunctionType, functions: dict[int, types.FunctionType], depth: int
+) -> Iterator[Place]:
+    """Enters a function and those that it calls by their names; tells those that remember every answer."""
+    if id(function) in functions or len(functions) >= MAX_FUNCTIONS:
+        return
+    functions[id(function)] = function
+    for name in _names_in(function.__code__) if depth < MAX_DEPTH else ():
+        called: Any = function.__globals__.get(name)
+        if type(called) is functools._lru_cache_wrapper:
+            maxsize = called.cache_info().maxsize
+            called = called.__wrapped__
+            code = getattr(called, "__code__", None)
+            if maxsize is None and code is not None:
+                yield Place(file=code.co_filename, line=code.co_firstlineno, function=name, holder=name)
+        if type(called) is types.FunctionType and called.__module__ == function.__module__:
+            yield from _reached_functions(called, functions, depth + 1)
+
+
+def _names_in(code: types.CodeType) -> Iterator[str]:
+    """The names that a function reads, and those in it read."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if type(constant) is types.CodeType:
+            yield from _names_in(constant)
+
 
 LOOK = 4
 """The batch after which the datasets are looked at."""

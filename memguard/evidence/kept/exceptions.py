@@ -14,8 +14,15 @@ from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.oom.errors import oom_in
 from memguard.heap.children import Via
 from memguard.heap.containers import tensors_in
-from memguard.heap.frames import failed_frames, is_user_frame, read_locals, running_frames, user_frames
-from memguard.heap.sites import call_site, place_of
+from memguard.heap.frames import (
+    call_site,
+    failed_frames,
+    is_user_frame,
+    place_of,
+    read_locals,
+    running_frames,
+    user_frames,
+)
 from memguard.records.facts import ExceptionHolds, Fact, Place
 from memguard.source.sites import handler_at
 from memguard.torch_objects.storages import owned_storages, storages_of

@@ -16,7 +16,7 @@ from torch import nn
 
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.naming.holders import HolderSearch
-from memguard.heap.sites import call_site
+from memguard.heap.frames import call_site
 from memguard.records.facts import NOWHERE, Fact, GatheredWeights, Place
 from memguard.torch_objects.module_parts import named_parameters_of
 from memguard.torch_objects.storages import is_sharded, storages_of

@@ -265,7 +265,7 @@ class GrowingNamesProbe(Probe):
     def _fact(self, place: Place, one: Kept, rate: float, first_batch: int, parts: tuple[str, ...]) -> Fact:
         watch, length = self.watch, one.length
         nbytes = one.bytes()
-        weights = _is_models(one)
+        weights, is_lru = _is_models(one), type(one.link.value) is LRU_CACHE
         of_states = bool(length) and not weights and nbytes - one.bytes(one.states) >= EXPLAINED * nbytes
         capacity = _answers(one) or capacity_of(one.link, place.file, place.holder)
         bounds = bounds_of(place.file, place.line, place.holder) & ~(Bound.KEYED | Bound.ENDS_LAST)
@@ -283,7 +283,7 @@ class GrowingNamesProbe(Probe):
             remedy="keep the numbers that are needed of each, and let its optimizer go."
             if of_states
             else remedy_of_stash(place),
-            cached=not weights and _is_cache(one, place),
+            cached=not weights and (is_lru or is_cache(place.file, place.line, place.holder)),
             weights=weights,
             capacity=capacity,
             measured=True,
@@ -342,10 +342,6 @@ def _bytes_of(fact: Fact) -> int:
     if isinstance(fact, ViewsPinStorage):
         return fact.pinned_bytes
     return getattr(fact, "bytes", None) or 0 if isinstance(fact, MEASURED) else 0
-
-
-def _is_cache(one: Kept, place: Place) -> bool:
-    return type(one.link.value) is LRU_CACHE or is_cache(place.file, place.line, place.holder)
 
 
 def _answers(one: Kept) -> int | None:

@@ -39,7 +39,9 @@ def swollen_facts(watch: ProbeContext, swollen: Mapping[int, ObjectGrowth]) -> I
     blocks = [(link, 0) for link in survey.links if id(link.value) in swollen]
     for holder, links in survey.by_holder(blocks, plain=True):
         if _is_new(watch, holder):
-            yield _of_block(watch, holder.place, max((swollen[id(link.value)] for link in links), key=_bytes_of))
+            yield _of_block(
+                watch, holder.place, max((swollen[id(link.value)] for link in links), key=lambda one: one.bytes)
+            )
 
 
 def handed_facts(watch: ProbeContext, containers: frozenset[int]) -> Iterator[Fact]:
@@ -133,7 +135,3 @@ def _of_block(watch: ProbeContext, place: Place, found: ObjectGrowth) -> Fact:
         kind="array",
         bounded=bool(bounds_of(place.file, place.line, place.holder, evaluates=watch.stage.evaluates)),
     )
-
-
-def _bytes_of(found: ObjectGrowth) -> int:
-    return found.bytes

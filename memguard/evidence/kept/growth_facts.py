@@ -1,4 +1,4 @@
-"""Facts about containers that grow with every batch: graphs, tensors, views, model copies, host memory."""
+"""Facts about containers that grow with every batch, and the same measured anew while memory grows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from memguard.evidence.kept.views import RATIO, PinnedStorage, ReportedViews, fi
 from memguard.evidence.naming.capacities import outgrew
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.owners import state_of
-from memguard.records.facts import Fact, GrowingParameters, KeptOnHost, KeptOutputs, ModelCopies, RetainedGraphs
+from memguard.records.facts import Fact, GrowingParameters, KeptOnHost, KeptOutputs, ModelCopies, Place, RetainedGraphs
 from memguard.records.stats import Stage
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
@@ -127,8 +127,7 @@ class GrownContainers:
         watch, place = self._watch, growth.place
         elements, passed = _all_of(growth, batches, watch)
         return KeptOutputs(
-            batch=watch.batch,
-            stage=watch.stage,
+            **watch.now,
             place=place,
             tensors=elements,
             first_batch=max(watch.batch - passed, 0),
@@ -148,8 +147,7 @@ class GrownContainers:
         watch = self._watch
         self._report(
             GrowingParameters(
-                batch=watch.batch,
-                stage=watch.stage,
+                **watch.now,
                 place=growth.place,
                 parameters=growth.elements,
                 batches=batches,
@@ -167,8 +165,7 @@ class GrownContainers:
             return False
         self._report(
             ModelCopies(
-                batch=watch.batch,
-                stage=watch.stage,
+                **watch.now,
                 place=place,
                 copies=growth.length,
                 bytes=growth.length * growth.copy_bytes,
@@ -185,8 +182,7 @@ class GrownContainers:
         passed = min(max(round(elements * batches / growth.elements), 1), watch.batch + 1)
         self._report(
             RetainedGraphs(
-                batch=watch.batch,
-                stage=watch.stage,
+                **watch.now,
                 place=growth.place,
                 graphs=min(elements, passed),
                 first_batch=watch.batch - passed + 1,
@@ -204,8 +200,7 @@ class GrownContainers:
         _, passed = _all_of(growth, batches, watch)
         self._report(
             KeptOnHost(
-                batch=watch.batch,
-                stage=watch.stage,
+                **watch.now,
                 place=place,
                 elements=growth.elements * growth.alike,
                 bytes=nbytes,
@@ -287,3 +282,61 @@ def merge_adjacent(kept: Iterable[KeptOutputs]) -> list[KeptOutputs]:
 def _are_one(fact: KeptOutputs, other: KeptOutputs) -> bool:
     alike = (fact.stage, fact.bounded, fact.numbers) == (other.stage, other.bounded, other.numbers)
     return alike and fact.cached is other.cached and fact.place.is_beside(other.place)
+
+
+@final
+class GrowthUpdates:
+    """Counts the containers that were told of at two moments, and tells at which rate they grew between.
+
+    What is told of a list that gets an element with every step of an environment, or of a cache that just began to
+    fill, is no measure of what a batch of training adds to it later.
+    """
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        self._watch, self._report = watch, report
+        self._lengths: dict[int, int] = {}
+
+    def begin(self) -> None:
+        """Notes how long all containers are, where any was told of."""
+        self._lengths = {}
+        if self._watch.kept:
+            self._lengths = self._survey().snapshot.lengths()
+
+    def conclude(self, batches: int, *, rounding: float = 1.0) -> None:
+        """Tells of those that grew faster than was told.
+
+        Args:
+            batches: Batches of training since the beginning.
+            rounding: By how much the allocator's blocks are larger than what was asked for.
+        """
+        lengths, self._lengths = self._lengths, {}
+        if not lengths:
+            return
+        survey, kept = self._survey(), self._watch.kept
+        found: dict[int, list[ContainerGrowth]] = {}
+        for growth in find_growth(survey, lengths, nbytes=1):
+            at = next((at for at, fact in enumerate(kept) if _is_told_of(growth.place, fact)), None)
+            if at is not None:
+                found.setdefault(at, []).append(growth)
+        for at, growths in found.items():
+            rate = rounding * sum(growth.bytes for growth in growths) / batches
+            if rate > max(kept[at].bytes_per_batch, MIN_BYTES_PER_BATCH):
+                kept[at] = replace(
+                    kept[at],
+                    **self._watch.now,
+                    tensors=sum(growth.length for growth in growths),
+                    bytes=sum(growth.bytes * growth.length // growth.elements for growth in growths),
+                    bytes_per_batch=rate,
+                )
+                self._report(kept[at])
+
+    def _survey(self) -> HolderSearch:
+        watch = self._watch
+        return HolderSearch(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
+
+
+def _is_told_of(place: Place, fact: KeptOutputs) -> bool:
+    """Whether a place is what a fact tells of, or one of those that are filled beside it."""
+    told = fact.place
+    is_same = (place.file, place.line, place.holder) == (told.file, told.line, told.holder)
+    return is_same or (place.holder in fact.beside and place.is_beside(told))

@@ -17,7 +17,7 @@ from memguard.evidence.kept.copies import CopyGroups, find_copies
 from memguard.evidence.kept.exceptions import find_stored
 from memguard.evidence.kept.growing_objects import handed_facts, swollen_facts
 from memguard.evidence.kept.growth_facts import MIN_HOST_BYTES, MIN_PIN_BYTES, GrownContainers
-from memguard.evidence.kept.scan_schedule import BEGINS, ScanSchedule
+from memguard.evidence.kept.incremental_scan import BEGINS, ScanSchedule
 from memguard.evidence.kept.views import ReportedViews, find_pins, used_state
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.owners import state_of

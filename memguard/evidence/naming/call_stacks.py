@@ -12,9 +12,8 @@ from typing import Any, final
 from torch import nn
 
 from memguard.heap.attributes import attributes_of
-from memguard.heap.frames import is_user_frame, read_locals, user_frames
+from memguard.heap.frames import is_user_frame, place_of, read_locals, user_frames
 from memguard.heap.roots import submodules_of
-from memguard.heap.sites import place_of
 from memguard.records.facts import Place
 from memguard.source.fate import answers
 

@@ -15,8 +15,7 @@ from memguard.evidence.oom.stack import Stack
 from memguard.evidence.oom.variables import Feedback, Variable, filling_statement, holder_of, items_of, variables_of
 from memguard.heap.attributes import is_user_class
 from memguard.heap.containers import container_of, tensors_in
-from memguard.heap.frames import failed_frames, is_user_frame, read_locals
-from memguard.heap.sites import place_of
+from memguard.heap.frames import failed_frames, is_user_frame, place_of, read_locals
 from memguard.heap.tensors import is_tensor
 from memguard.postmortem.scene import HeldException, KeptTensors, TopLine
 from memguard.records.facts import NOWHERE, Place

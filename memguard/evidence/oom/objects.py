@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from memguard.autograd.graph import SHOWS_SAVED, leaves_of
-from memguard.evidence.host.batching import batching_place
+from memguard.evidence.host.datasets import batching_place
 from memguard.evidence.oom.census import (
     MAX_NODES,
     MAX_NODES_IN_ALL,

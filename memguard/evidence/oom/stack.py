@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 from memguard.heap.containers import tensors_in
-from memguard.heap.frames import is_user_frame, read_locals
-from memguard.heap.sites import place_of
+from memguard.heap.frames import is_user_frame, place_of, read_locals
 from memguard.heap.tensors import is_tensor
 from memguard.records.facts import NOWHERE, Place
 from memguard.source.fate import Fate, fate_of

@@ -15,8 +15,7 @@ from memguard.evidence.oom.stack import Stack
 from memguard.heap.attributes import attributes_of, is_user_class
 from memguard.heap.children import MODULE_INTERNALS, Scope, Via
 from memguard.heap.containers import all_of, tensors_in
-from memguard.heap.frames import is_user_frame, read_locals
-from memguard.heap.sites import place_of
+from memguard.heap.frames import is_user_frame, place_of, read_locals
 from memguard.heap.tensors import is_tensor
 from memguard.heap.walk import Link
 from memguard.records.facts import NOWHERE, Place

@@ -11,9 +11,8 @@ import torch
 from torch import nn
 
 from memguard.evidence.interface import Probe, ProbeContext
-from memguard.heap.frames import user_frames
+from memguard.heap.frames import call_site, find_call, find_only_call, place_of, user_frames
 from memguard.heap.parameters import ParameterAt, gradients_at, trainable
-from memguard.heap.sites import call_site, find_call, find_only_call, place_of
 from memguard.records.facts import Fact, GradientsWithGraph, OptimizerStateAhead, Place, StaleGradients
 from memguard.records.stats import BatchRecord, Stage
 from memguard.source.remaking import drops_gradients_below
@@ -246,19 +245,16 @@ def _state_ahead(optimizer: torch.optim.Optimizer) -> tuple[int, int]:
         elif kind.__name__ == "RMSprop":
             tensors = 1 + bool(group.get("momentum")) + bool(group.get("centered"))
         state += tensors * nbytes
-        if not group.get("fused") and (
-            group.get("foreach") or (group.get("foreach") is None and _on_cuda(group["params"]))
-        ):
+        is_foreach = group.get("foreach")
+        if is_foreach is None:
+            is_foreach = bool(group["params"]) and group["params"][0].is_cuda
+        if is_foreach and not group.get("fused"):
             temporary += nbytes
     return state, temporary
 
 
 def _bytes_of(tensors: Iterable[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def _on_cuda(parameters: list[torch.Tensor]) -> bool:
-    return bool(parameters) and parameters[0].is_cuda
 
 
 def _dropped_below(site: Place) -> Place | None:

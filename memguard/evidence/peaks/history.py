@@ -1,4 +1,4 @@
-"""Allocation history of a few batches after growth is suspected, and the lines whose allocations survive."""
+"""Allocation history: windows of it for whoever looks, and lines whose allocations survive while memory grows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, final
 
 from memguard.evidence.interface import Probe, ProbeContext
-from memguard.evidence.kept.growth_updates import GrowthUpdates
-from memguard.evidence.peaks.history_window import AllocationRecording
+from memguard.evidence.kept.growth_facts import GrowthUpdates
+from memguard.heap.frames import is_user_file
 from memguard.records.facts import Fact, Place, SurvivingAllocations
 from memguard.records.stats import BatchRecord, Stage
 from memguard.source.stores import assigned_at
@@ -19,6 +19,65 @@ from memguard.source.stores import assigned_at
 if TYPE_CHECKING:
     from memguard.allocator.snapshot import Frame
     from memguard.allocator.timeline import AllocationTimeline, Block
+
+MAX_ENTRIES = 100_000
+
+
+@final
+class AllocationRecording:
+    """At most one at a time; what somebody else records is read along on a virtual device and left alone on others.
+
+    Args:
+        watch: Who can record.
+
+    Attributes:
+        is_on: Whether there is one.
+    """
+
+    def __init__(self, watch: ProbeContext) -> None:
+        self._watch = watch
+        self._mine = self.is_on = False
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nobody records now."""
+        return self._watch.history is not None and not self._watch.history.records_history
+
+    def is_worth(self, nbytes: int, share: float) -> bool:
+        """Whether so many bytes are worth the microseconds that each allocation takes.
+
+        Args:
+            nbytes: Zero or less is never worth it.
+            share: Of the device, from which on they are; a virtual device is so slow that a history adds little.
+        """
+        total, is_virtual = self._watch.device_total_bytes or 0, self._watch.device.startswith("virtual")
+        return nbytes > 0 and (is_virtual or (self.is_free and 0 < share * total <= nbytes))
+
+    def begin(self) -> None:
+        """Switches it on."""
+        history = self._watch.history
+        if history is not None:
+            self.is_on, self._mine = True, not history.records_history
+            if self._mine:
+                history.record_history(True, MAX_ENTRIES)
+
+    def end(self) -> None:
+        """Switches off what is on."""
+        if self.is_on and self._mine and self._watch.history is not None:
+            self._watch.history.record_history(False, MAX_ENTRIES)
+        self.is_on = False
+
+    def read(self) -> AllocationTimeline:
+        """What was recorded; and switches it off."""
+        from memguard.allocator.timeline import AllocationTimeline  # most runs never need it
+
+        history = self._watch.history
+        try:
+            traces = history.snapshot().get("device_traces", ()) if history is not None and self.is_on else ()
+            return AllocationTimeline([event for events in traces for event in events], is_user=is_user_file)
+        finally:
+            self.end()
+
 
 WARM_UP = 32
 WINDOW = 8

@@ -57,7 +57,8 @@ class LocalsProbe(Probe):
         """Looks at functions that go on to the backward, and are left before the step."""
         graphs = [tensor.grad_fn for tensor in tensors_in(output, 2) if tensor.grad_fn is not None]
         if not graphs:
-            self._answers.update((id(part), id(type(part))) for part in _nests_in(output))
+            nests = (part for part in (output, *elements_of(output)) if not is_tensor(part))
+            self._answers.update((id(part), id(type(part))) for part in nests)
         if not module.training or not graphs:
             return
         self.unsubscribe("on_forward_end")
@@ -180,13 +181,6 @@ class LocalsProbe(Probe):
             )
         )
         return True
-
-
-def _nests_in(output: object) -> Iterator[object]:
-    """A model's answer and what lies right in it, but for tensors."""
-    for part in (output, *elements_of(output)):
-        if not is_tensor(part):
-            yield part
 
 
 def find_waiting_locals(

@@ -11,9 +11,9 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.evidence.grad_transforms import in_backward
+from memguard.evidence.guarded_hook import in_backward
 from memguard.evidence.interface import Probe, ProbeContext
-from memguard.evidence.peaks.history_window import AllocationRecording
+from memguard.evidence.peaks.history import AllocationRecording
 from memguard.evidence.peaks.loss_logits import (
     LEAST,
     MOST,
@@ -26,8 +26,7 @@ from memguard.evidence.peaks.loss_logits import (
     upcast_in,
 )
 from memguard.heap.containers import tensors_in
-from memguard.heap.frames import is_user_file
-from memguard.heap.sites import call_site, find_call
+from memguard.heap.frames import call_site, find_call, is_user_file
 from memguard.records.facts import NOWHERE, Fact, LargeLogits, Place
 from memguard.records.stats import Stage
 from memguard.source.upcasts import find_upcast

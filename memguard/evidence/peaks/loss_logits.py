@@ -15,8 +15,7 @@ from torch import nn
 
 from memguard.autograd.graph import iter_nodes, saved_tensors
 from memguard.heap.containers import tensors_in
-from memguard.heap.frames import is_user_file, user_frames
-from memguard.heap.sites import place_of
+from memguard.heap.frames import is_user_file, place_of, user_frames
 from memguard.records.facts import NOWHERE, Place
 from memguard.source.model import Sources
 from memguard.source.upcasts import cast_name, find_loss

@@ -16,8 +16,7 @@ import torch
 from torch import nn
 
 from memguard.evidence.guarded_hook import Hook
-from memguard.heap.frames import is_user_file
-from memguard.heap.sites import call_site
+from memguard.heap.frames import call_site, is_user_file
 from memguard.records.facts import NOWHERE, Place
 from memguard.records.stats import MemoryStats
 from memguard.torch_objects.hidden_hooks import HiddenHook

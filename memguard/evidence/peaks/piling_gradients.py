@@ -10,7 +10,7 @@ from typing import ClassVar, final
 import torch
 
 from memguard.evidence.interface import Probe, ProbeContext
-from memguard.heap.sites import call_site
+from memguard.heap.frames import call_site
 from memguard.records.facts import Fact, PilingGradients, Place
 from memguard.records.stats import Stage
 from memguard.torch_objects.module_parts import gradient_of, named_parameters_of

@@ -13,8 +13,7 @@ import torch
 import torch.utils.checkpoint
 
 from memguard.evidence.interface import Probe, ProbeContext
-from memguard.heap.frames import is_user_frame, user_frames
-from memguard.heap.sites import call_site, place_of
+from memguard.heap.frames import call_site, is_user_frame, place_of, user_frames
 from memguard.records.facts import AutocastOpen, Fact, Place
 from memguard.source.model import SourceModel
 from memguard.source.sites import AutocastRegions

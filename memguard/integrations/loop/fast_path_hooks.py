@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 from torch import Tensor, is_grad_enabled, nn
 from torch.optim.optimizer import Optimizer
 
-from memguard.evidence.grad_transforms import compiler, functorch_stack, is_traced, tracing_state
-from memguard.evidence.guarded_hook import StoppableHook
+from memguard.evidence.guarded_hook import StoppableHook, compiler, functorch_stack, is_traced, tracing_state
 from memguard.evidence.interface import ProbeContext
 from memguard.forks import process
 from memguard.records.fast_path_state import FastPathState, LoopEvent

@@ -8,9 +8,8 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.evidence.grad_transforms import in_backward
 from memguard.evidence.graphs.first_grad_module import is_compiled
-from memguard.evidence.guarded_hook import Hook
+from memguard.evidence.guarded_hook import Hook, in_backward
 from memguard.integrations.loop.hooks import ForwardListener, is_outermost_call
 from memguard.torch_objects.hidden_hooks import HiddenHook
 from memguard.torch_objects.module_parts import named_children_of, parameters_of

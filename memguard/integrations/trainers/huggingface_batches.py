@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from memguard.evidence.shapes import describe_shapes
-from memguard.heap.sites import call_site
+from memguard.heap.frames import call_site
 from memguard.integrations.loop.hooks import OpenForwards, RootHooks
 from memguard.integrations.session import Session
 from memguard.integrations.trainers.huggingface_stack import is_predicting, kept_predictions

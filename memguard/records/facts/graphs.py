@@ -29,8 +29,6 @@ class RetainedGraphs(Fact):
     """Whether a trained model was asked in a row, each time for its own last answer, and no backward used it."""
     node: str | None = None
     """Name of a graph node where they were found; all that is known of something held from C++."""
-    together: bool = False
-    """Whether they are forwards of one phase without a step, of whose graphs one at a time would do, or none."""
     followed: int = 0
     """Batches of the range whose forwards were followed: of the others nobody knows; 0 where all count already."""
     measured: bool = False

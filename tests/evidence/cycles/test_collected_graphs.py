@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from memguard.evidence.cycles.collected_graphs import CyclesProbe, look_at_garbage
-from memguard.evidence.cycles.collected_outputs import CollectedModelsProbe
+from memguard.evidence.cycles.collected_memory import CollectedModelsProbe
 from memguard.evidence.graphs.function_contexts import ContextsProbe
 from memguard.records.facts import FreedByCollector, FunctionContextHolds
 from tests.evidence.loop import Loop

@@ -5,7 +5,7 @@ import gc
 import torch
 from torch import nn
 
-from memguard.evidence.cycles.collected_outputs import CollectedOutputsProbe
+from memguard.evidence.cycles.collected_memory import CollectedOutputsProbe
 from memguard.records.facts import FreedByCollector
 from tests.evidence.loop import Loop
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.evidence.graphs.dropped_gradients import DroppedGradientsProbe
+from memguard.evidence.graphs.unused_gradients import DroppedGradientsProbe
 from memguard.records.facts import UnusedGraphs
 from tests.evidence.loop import Loop, sees_saved_tensors
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from torch.utils.data import Dataset
 
-from memguard.evidence.host.worker_caches import MAX_PREPARED, asked_caches
+from memguard.evidence.host.workers import MAX_PREPARED, asked_caches
 
 
 class Features:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memguard.evidence.host.batching import batching_place
+from memguard.evidence.host.datasets import batching_place
 from memguard.records.facts import NOWHERE
 from tests.evidence.scripts import MARK, marked_lines, user_module
 

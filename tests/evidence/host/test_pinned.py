@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.evidence.host.pinned import PinnedProbe
+from memguard.evidence.host.processes import PinnedProbe
 from memguard.records.facts import PinnedCacheGrows
 from memguard.text.units import MIB
 from tests.evidence.loop import Loop

@@ -11,8 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from memguard.evidence.host.datasets import place_of_attribute, unbounded_caches
-from memguard.evidence.host.worker_caches import module_caches
-from memguard.evidence.host.workers import WorkersProbe
+from memguard.evidence.host.workers import WorkersProbe, module_caches
 from memguard.records.facts import WorkerObjects
 from tests.evidence.loop import Loop
 

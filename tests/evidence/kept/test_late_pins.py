@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.evidence.kept.scan_schedule import APART
+from memguard.evidence.kept.incremental_scan import APART
 from memguard.evidence.kept.scans import ScansProbe
 from memguard.evidence.rising_floor import LOOKS
 from memguard.records.facts import ViewsPinStorage

@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from memguard.evidence.interface import ProbeContext
-from memguard.evidence.kept.incremental_scan import Suspects
-from memguard.evidence.kept.scan_schedule import APART, BEGINS, ScanSchedule
+from memguard.evidence.kept.incremental_scan import APART, BEGINS, ScanSchedule, Suspects
 from memguard.records.stats import BatchRecord, Stage
 
 RECORD = BatchRecord(

@@ -99,7 +99,7 @@ def test_a_checkpoint_of_a_model_that_joins_late_is_told(tmp_path: Path) -> None
 
 def test_a_copy_that_comes_late_is_told_where_memory_jumped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever reads every record says so; no round need be due, or still be open in a process of many objects."""
-    monkeypatch.setattr("memguard.evidence.kept.scan_schedule.BEGINS", (1_000_000,))
+    monkeypatch.setattr("memguard.evidence.kept.incremental_scan.BEGINS", (1_000_000,))
     model = make()
     with Loop(model, kinds=[ScansProbe]) as loop:
         train(loop, model, LATE)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memguard.allocator.snapshot import Frame
-from memguard.evidence.peaks.rebound_tensors import is_there_at_peak, rebound
+from memguard.evidence.peaks.rebinds_in_history import is_there_at_peak, rebound
 from memguard.integrations.script import run_script
 from tests.evidence.timelines import timeline_of
 

@@ -1,5 +1,6 @@
 # MG102 by batch 28: the recursion begins after 26.
 # needs an allocator: its graphs are small beside the RAM.
+# A known miss: no step comes, and that the value alone leaves the recursion, only reading the function tells.
 """Influence functions: the inverse Hessian vector product by stochastic recursion (LiSSA).
 
 Retells pytorch_influence_functions issue 6 ("The gradient of h_estimate is not cut down"): since the gradient of

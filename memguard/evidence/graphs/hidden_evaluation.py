@@ -1,4 +1,4 @@
-"""Evaluation without ``eval()`` and ``no_grad``: passes in training mode whose graphs nothing uses."""
+"""Evaluation that passes for something else: in training mode without ``no_grad``, or on another thread."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ import torch
 from torch import nn
 
 from memguard.autograd.graph import saved_storages
-from memguard.evidence.grad_transforms import in_backward
 from memguard.evidence.graph_tracker import ForwardGraph
+from memguard.evidence.guarded_hook import in_backward
 from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.other_threads import EvaluatedElsewhere
 from memguard.heap.containers import tensors_in
-from memguard.heap.frames import user_frames
-from memguard.heap.sites import call_site
+from memguard.heap.frames import call_site, user_frames
+from memguard.heap.parameters import is_optimized
 from memguard.records.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.records.stats import Stage
 from memguard.torch_objects.module_parts import buffers_of, parameters_of
 from memguard.torch_objects.storages import storages_of
 
@@ -105,7 +107,8 @@ class TrainingPassesProbe(Probe):
             if first.bytes is not None and first.bytes > model.trained_bytes:
                 model.trained_bytes = first.bytes
         if recent or not model.trained_bytes:
-            recent.append(_Pass(mark, _bytes_of(output), _has_graph(args), call_site(), _way()))
+            carried = any(tensor.grad_fn is not None for tensor in tensors_in(args, 2))
+            recent.append(_Pass(mark, _bytes_of(output), carried, call_site(), _way()))
         else:
             recent.append(_Pass(mark, way=() if model.forwards % EVERY else _way()))
         model.forwards += 1
@@ -153,5 +156,49 @@ def _bytes_of(output: object) -> int:
     )
 
 
-def _has_graph(args: tuple[object, ...]) -> bool:
-    return any(tensor.grad_fn is not None for tensor in tensors_in(args, 2))
+MIN_UNUSED = 3
+"""Unused graphs of one model."""
+
+
+@final
+class ThreadedEvaluationProbe(Probe):
+    """Tells what `OtherThreads` counted of models that an optimizer trains; others may be frozen ones.
+
+    A copy of the model that is made for a thread is not guarded, and not heard.
+    """
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._asked: set[int] = set()
+        """Models of which all is known."""
+
+    def on_batch_end(self) -> None:
+        """Looks at what died."""
+        if self.watch.elsewhere.dead:
+            self._look()
+
+    def on_stage_end(self, stage: Stage) -> None:
+        """Likewise."""
+        self._look()
+
+    def _look(self) -> None:
+        for model in self.watch.elsewhere.unused(MIN_UNUSED):
+            module = model.ref()
+            if module is None or id(model) in self._asked:
+                continue
+            self._asked.add(id(model))
+            if is_optimized([module], self.watch.optimizers) and not self.watch.differentiates(module):
+                self._tell(model)
+
+    def _tell(self, model: EvaluatedElsewhere) -> None:
+        self.report(
+            UnusedGraphs(
+                **self.watch.now,
+                place=model.place,
+                module=model.name,
+                count=model.unused,
+                forwards=model.forwards,
+                bytes=model.bytes,
+                elsewhere=True,
+            )
+        )
