@@ -6,13 +6,12 @@ from memguard.evidence.cycles.collected_graphs import CyclesProbe
 from memguard.evidence.cycles.collected_memory import CollectedMemoryProbe, CollectedModelsProbe, CollectedOutputsProbe
 from memguard.evidence.dispatcher import ProbeDispatcher
 from memguard.evidence.graphs.evaluation import EvaluationProbe
-from memguard.evidence.graphs.first_grad_module import StemProbe
 from memguard.evidence.graphs.frozen_parts import InnerFrozenProbe
 from memguard.evidence.graphs.function_contexts import ContextsProbe
-from memguard.evidence.graphs.graph_marks import MarksProbe
+from memguard.evidence.graphs.graph_marks import MarksProbe, StemProbe
 from memguard.evidence.graphs.hidden_evaluation import ThreadedEvaluationProbe, TrainingPassesProbe
 from memguard.evidence.graphs.manual_steps import ManualStepsProbe
-from memguard.evidence.graphs.micro_batches import MicroBatchesProbe
+from memguard.evidence.graphs.micro_batches import MicroBatchesProbe, MicroOutputsProbe
 from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.evidence.graphs.unused_derivatives import DerivativesProbe
 from memguard.evidence.graphs.unused_gradients import (
@@ -29,17 +28,14 @@ from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.kept.exceptions import ExceptionsProbe
 from memguard.evidence.kept.gathered_weights import GatheredWeightsProbe
 from memguard.evidence.kept.growing_names import GrowingNamesProbe
-from memguard.evidence.kept.micro_outputs import MicroOutputsProbe
 from memguard.evidence.kept.outputs import OutputsProbe
-from memguard.evidence.kept.repeated_models import ModelSeriesProbe
 from memguard.evidence.kept.scans import ScansProbe
 from memguard.evidence.peaks.contents import ContentsProbe
-from memguard.evidence.peaks.gradients import GradientsProbe
+from memguard.evidence.peaks.gradients import GradientsProbe, PilingGradientsProbe
 from memguard.evidence.peaks.history import HistoryProbe
 from memguard.evidence.peaks.locals import LocalsProbe
 from memguard.evidence.peaks.logits import LogitsProbe
-from memguard.evidence.peaks.periodic_reallocation import RemadeProbe
-from memguard.evidence.peaks.piling_gradients import PilingGradientsProbe
+from memguard.evidence.peaks.periodic_reallocation import ModelSeriesProbe, RemadeProbe
 from memguard.evidence.peaks.precision import AutocastProbe
 from memguard.evidence.peaks.rebinds_in_history import RebindsProbe
 from memguard.evidence.rising_floor import RecurringPeaksProbe, RisingFloorProbe

@@ -12,7 +12,7 @@ from typing import final
 import torch
 from torch import nn
 
-from memguard.heap.collector import instances_of
+from memguard.heap.roots import instances_of
 from memguard.torch_objects.module_parts import parameters_of, parts_of, stepped_by
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from typing_extensions import Unpack
 
-from memguard.evidence.graphs.first_grad_module import is_compiled
+from memguard.evidence.graphs.graph_marks import is_compiled
 from memguard.integrations.loop.batches import length_of
 from memguard.integrations.never_raises import shielded
 from memguard.integrations.session import Session

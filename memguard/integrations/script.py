@@ -30,7 +30,7 @@ import torch
 from torch import nn
 
 from memguard.backends.choose import choose_backend
-from memguard.evidence.graphs.first_grad_module import is_compiled
+from memguard.evidence.graphs.graph_marks import is_compiled
 from memguard.evidence.guarded_hook import in_transform
 from memguard.evidence.host.cache_calls import hear_calls, stop_hearing_calls
 from memguard.evidence.other_threads import OtherThreads

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
-from memguard.evidence.graphs.first_grad_module import is_compiled
+from memguard.evidence.graphs.graph_marks import is_compiled
 from memguard.evidence.interface import ProbeContext
 from memguard.guards.no_grad import Decision, Lookout, NoGradGuard, watch_graph
 from memguard.heap.frames import call_site

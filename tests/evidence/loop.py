@@ -12,8 +12,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from memguard.evidence.dispatcher import ProbeDispatcher
-from memguard.evidence.graphs.first_grad_module import StemProbe
-from memguard.evidence.graphs.graph_marks import MarksProbe
+from memguard.evidence.graphs.graph_marks import MarksProbe, StemProbe
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.records.facts import Fact
 from memguard.records.stats import BatchRecord, Stage

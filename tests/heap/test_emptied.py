@@ -7,7 +7,7 @@ from typing import NoReturn
 import torch
 
 from memguard.evidence.oom.census import Census, collect
-from memguard.heap.collector import roots_by_collector
+from memguard.heap.roots import roots_by_collector
 
 
 def _refuse(tensor: torch.Tensor) -> NoReturn:

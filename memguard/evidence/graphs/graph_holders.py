@@ -11,9 +11,8 @@ from typing import NamedTuple, TypeAlias, final
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.after_backward import SavedTensors, tied_gradients, tied_marks
 from memguard.evidence.graphs.graph_contents import who_holds
-from memguard.evidence.graphs.leak_groups import LeakGroup, LeakGroups
 from memguard.evidence.graphs.module_state import is_fed_back, is_own_memory
-from memguard.evidence.graphs.periodic_graphs import MIN_BATCHES, is_chained
+from memguard.evidence.graphs.periodic_graphs import MIN_BATCHES, LeakGroup, LeakGroups, is_chained
 from memguard.evidence.interface import ProbeContext
 from memguard.evidence.naming.holders import Holder
 from memguard.heap.frames import user_frames

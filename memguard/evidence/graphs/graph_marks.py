@@ -1,20 +1,28 @@
-"""Marks the autograd graph of every forward for the probes that follow graphs."""
+"""Marks the autograd graph of every forward, at its stem and at the output, for the probes that follow graphs.
+
+The stem is the first leaf module of a model whose output requires grad: every graph is downstream of it.
+"""
 
 from __future__ import annotations
 
+import functools
+import logging
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import nn
 
 from memguard.autograd.graph import iter_nodes
 from memguard.evidence.graph_tracker import ForwardGraph
+from memguard.evidence.guarded_hook import Hook
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.heap.containers import tensors_in
 from memguard.records.facts import Fact
 from memguard.records.stats import Stage
+from memguard.torch_objects.hidden_hooks import HiddenHook
+from memguard.torch_objects.module_parts import named_parts_of
 
 MAX_NODES, MAX_ENDS = 256, 8
 """Nodes of a bare loss's graph that are visited, and marked, to find its upstream end."""
@@ -129,3 +137,116 @@ def _upstream_ends(node: Any) -> list[Any]:
             if len(ends) == MAX_ENDS:
                 break
     return ends
+
+
+_log = logging.getLogger("memguard")
+
+MAX_LEAVES = 4000
+_DEEPEST = 16
+"""Levels below which modules that hold others get no hook: each level's is a frame more, and frames are limited."""
+
+
+class _Stem(NamedTuple):
+    """The hook on the stem of a model."""
+
+    root: weakref.ref[nn.Module]
+    hook: Hook
+    hidden: HiddenHook
+    """The same as torch has it: put on in a forward that is heard."""
+
+
+@final
+class StemProbe(Probe):
+    """Finds each model's stem in one forward with hooks that go at once; its own is there in forwards that are heard.
+
+    An intermediate activation that a hook or a list keeps holds only what is upstream of it: the mark on the stem is
+    there, the mark on the model's output is not. In a batch that nobody looks at the stem has no hook, which would take
+    torch the long way through its call. A compiled model gets no stem: hooks inside it would break its graph.
+    """
+
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
+        super().__init__(watch, report)
+        self._found: dict[int, _Stem] = {}
+        self._armed: dict[int, list[HiddenHook]] = {}
+        self._searches: dict[int, int] = {}
+        self._broken = False
+
+    def on_model(self, model: nn.Module) -> None:
+        """One more whose stem is to be found."""
+        self._searches.pop(id(model), None)
+
+    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Hooks the stem, or arms the search for it in the first forward with gradients."""
+        key = id(module)
+        if self._armed:
+            self._disarm(key)  # an interrupt ended the last search
+        if (stem := self._found.get(key)) is not None:
+            if self._broken:
+                return
+            if stem.hidden.put_on():
+                return
+            del self._found[key]  # the leaf was replaced by another
+        if self._broken or not torch.is_grad_enabled() or self.watch.compiled or is_compiled(module):
+            return
+        searches = self._searches[key] = self._searches.get(key, 0) + 1
+        if searches & (searches - 1):
+            return  # hooks on every leaf are dear: a model without a graph yet is searched in its forwards 1, 2, 4, 8
+        # Hooks run from the inside out: the first to answer is a leaf, or a module whose leaves are never called.
+        leaves = [
+            child
+            for name, child in named_parts_of(module)
+            if child is not module and (name.count(".") < _DEEPEST or not child._modules)
+        ][:MAX_LEAVES]
+        root = weakref.ref(module, functools.partial(_gone, self._found, key))
+        self._armed[key] = armed = []
+        for leaf in leaves:
+            if isinstance(leaf, torch.jit.ScriptModule):
+                continue
+            armed.append(HiddenHook(leaf, Hook(functools.partial(self._hit, root), self._fails)))
+            armed[-1].put_on()
+
+    def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """Takes the hook off; ends a search that found nothing."""
+        key = id(module)
+        if (stem := self._found.get(key)) is not None:
+            stem.hidden.rest()
+        elif key in self._armed:
+            self._disarm(key)
+
+    def remove(self) -> None:
+        """Takes all hooks away."""
+        for key in list(self._armed):
+            self._disarm(key)
+        for stem in self._found.values():
+            stem.hidden.remove()
+            stem.hook.stop()
+        self._found.clear()
+
+    def _hit(self, root: weakref.ref[nn.Module], leaf: nn.Module, args: object, output: object) -> None:
+        model = root()
+        if model is None or not any(tensor.requires_grad for tensor in tensors_in(output, 3)):
+            return
+        self._disarm(id(model))
+        hook = Hook(self.watch.stem_end, self._fails)
+        hidden = HiddenHook(leaf, hook)
+        hidden.put_on()
+        self._found[id(model)] = _Stem(root, hook, hidden)
+        self.watch.stem_end(leaf, args, output)
+
+    def _fails(self, error: Exception) -> None:
+        if not self._broken:
+            self._broken = True
+            _log.warning("memguard's probe %r failed and is off: %s: %s", self.name, type(error).__name__, error)
+
+    def _disarm(self, key: int) -> None:
+        for handle in self._armed.pop(key, ()):
+            handle.remove()
+
+
+def _gone(found: dict[int, _Stem], key: int, ref: object) -> None:
+    found.pop(key, None)
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether a module is torch.compile's wrapper, or was compiled in place."""
+    return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None

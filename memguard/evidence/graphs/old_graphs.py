@@ -15,13 +15,14 @@ from memguard.evidence.graph_tracker import KEY, ForwardGraph, ForwardToken
 from memguard.evidence.graphs.after_backward import SavedTensors, tied_gradients, tied_marks
 from memguard.evidence.graphs.graph_contents import reach_of
 from memguard.evidence.graphs.graph_holders import Keepers
-from memguard.evidence.graphs.leak_groups import AGAIN, LeakGroup
 from memguard.evidence.graphs.periodic_graphs import (
+    AGAIN,
     FEWEST,
     MIN_BATCHES,
     MIN_CHAIN,
     RECURSION,
     SHORT_CHAIN,
+    LeakGroup,
     carried_needed,
     chain_needed,
     find_chain,

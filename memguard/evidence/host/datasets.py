@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader
 
 from memguard.evidence.naming.names import user_files
 from memguard.heap.attributes import attributes_of, is_user_class
-from memguard.heap.collector import instances_of
 from memguard.heap.frames import is_user_file, read_locals, user_frames
+from memguard.heap.roots import instances_of
 from memguard.records.facts import NOWHERE, Place
 from memguard.source.model import Sources
 from memguard.source.name_query import NameQuery, SearchContext

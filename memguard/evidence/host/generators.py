@@ -12,8 +12,8 @@ from memguard.evidence.host.datasets import ITERATORS, reading_of
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.kept.growth_facts import MIN_HOST_BYTES
 from memguard.evidence.kept.incremental_scan import grew
-from memguard.heap.collector import MAX_OBJECTS, instances_of
 from memguard.heap.frames import is_user_frame
+from memguard.heap.roots import MAX_OBJECTS, instances_of
 from memguard.records.facts import Fact
 from memguard.records.stats import BatchRecord, Stage
 

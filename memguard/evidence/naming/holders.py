@@ -14,15 +14,23 @@ from typing import final
 
 import torch
 
-from memguard.evidence.naming.callers import Feeding, find_caller
 from memguard.evidence.naming.capacities import capacity_of
-from memguard.evidence.naming.groups import Group, aliases_among, grouped, is_given, passes_on, ranked
+from memguard.evidence.naming.groups import (
+    Feeding,
+    Group,
+    aliases_among,
+    find_caller,
+    grouped,
+    is_given,
+    passes_on,
+    ranked,
+)
 from memguard.evidence.naming.names import NAMES, cells_of, innermost, place_of, text_of
 from memguard.evidence.naming.statements import find_cause
 from memguard.heap.children import Via
-from memguard.heap.collector import roots_by_collector
 from memguard.heap.containers import container_of, length_of
 from memguard.heap.frames import function_key, user_frames
+from memguard.heap.roots import roots_by_collector
 from memguard.heap.snapshot import HeapSnapshot, unsampled_tensors
 from memguard.heap.walk import MAX_OBJECTS, MAX_SECONDS, Budget, Link, innermost_newest
 from memguard.records.facts import Place

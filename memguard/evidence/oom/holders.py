@@ -11,8 +11,15 @@ from typing import Any, final
 import torch
 
 from memguard.evidence.oom.census import TOP, Census
-from memguard.evidence.oom.stack import Stack
-from memguard.evidence.oom.variables import Feedback, Variable, filling_statement, holder_of, items_of, variables_of
+from memguard.evidence.oom.variables import (
+    Feedback,
+    Stack,
+    Variable,
+    filling_statement,
+    holder_of,
+    items_of,
+    variables_of,
+)
 from memguard.heap.attributes import is_user_class
 from memguard.heap.containers import container_of, tensors_in
 from memguard.heap.frames import failed_frames, is_user_frame, place_of, read_locals

@@ -28,8 +28,7 @@ from memguard.evidence.oom.census import (
     root_modules,
 )
 from memguard.evidence.oom.holders import claim_locals, find_exceptions, find_hoards
-from memguard.evidence.oom.stack import Stack, is_unused
-from memguard.evidence.oom.variables import holder_of
+from memguard.evidence.oom.variables import Stack, holder_of, is_unused
 from memguard.heap.containers import tensors_in
 from memguard.heap.parameters import held_parameters
 from memguard.postmortem.scene import OWNERS, HeldModel, Objects, OptimizerUse, TopTensor, Trainable

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from memguard.autograd.graph import SHOWS_SAVED, iter_nodes, saved_tensors
-from memguard.evidence.graphs.first_grad_module import is_compiled
+from memguard.evidence.graphs.graph_marks import is_compiled
 from memguard.evidence.guarded_hook import Hook
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.owners import MAX_OF_ONE

@@ -15,7 +15,7 @@ from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.minimum_sizes import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE, least_of_device
 from memguard.evidence.peaks.history import AllocationRecording
 from memguard.evidence.peaks.idle_locals import idle_at_peak
-from memguard.evidence.peaks.last_batch_attributes import LastBatch
+from memguard.evidence.peaks.previous_batch import LastBatch
 from memguard.records.facts import Fact, LargeLocals, Place, PreviousOutputsAlive, ReboundTensor
 from memguard.records.stats import Stage
 from memguard.source.stores import Rebinding, gives_back, own_keeper, rebinding_at, spelled

@@ -13,7 +13,7 @@ from typing import Any, final
 from torch import nn
 
 from memguard.evidence.dispatcher import ProbeDispatcher
-from memguard.evidence.graphs.first_grad_module import is_compiled
+from memguard.evidence.graphs.graph_marks import is_compiled
 from memguard.evidence.guarded_hook import Hook, in_backward
 from memguard.evidence.interface import ProbeContext
 from memguard.heap.weak_keys import WeakIdentityDict

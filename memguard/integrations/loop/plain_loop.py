@@ -21,10 +21,9 @@ from memguard.evidence.guarded_hook import Hook
 from memguard.evidence.naming.names import user_files
 from memguard.evidence.shapes import describe_shapes
 from memguard.guards.no_grad import graphs_of
-from memguard.heap.collector import instances_of
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import is_user_frame, user_frames
-from memguard.heap.roots import submodules_of
+from memguard.heap.roots import instances_of, submodules_of
 from memguard.heap.weak_keys import WeakIdentityDict
 from memguard.integrations.loop.backward_calls import BackwardCalls
 from memguard.integrations.loop.compiled import compiled_wrappers

@@ -8,7 +8,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.evidence.graphs.first_grad_module import is_compiled
+from memguard.evidence.graphs.graph_marks import is_compiled
 from memguard.evidence.guarded_hook import Hook, in_backward
 from memguard.integrations.loop.hooks import ForwardListener, is_outermost_call
 from memguard.torch_objects.hidden_hooks import HiddenHook

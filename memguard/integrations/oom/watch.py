@@ -277,7 +277,7 @@ class OomWatch:
         session = self._session()
         if pending is None or session is None:
             return
-        from memguard.evidence.oom.wording import requested_bytes
+        from memguard.evidence.oom.errors import requested_bytes
         from memguard.integrations.oom.files import write_report
         from memguard.integrations.oom.scene import Seen
         from memguard.report.postmortem_text import render_markdown, render_short
@@ -316,7 +316,7 @@ def _was_told(error: BaseException) -> bool:
 
 def _is_of(pending: Seen, message: str) -> bool:
     """Whether a failure that was seen is the one that an error tells of."""
-    from memguard.evidence.oom.wording import requested_bytes
+    from memguard.evidence.oom.errors import requested_bytes
 
     seen, told = pending.scene.request.requested_bytes, requested_bytes(message)
     return seen is None or told is None or abs(seen - told) <= 0.01 * max(seen, told)

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import memguard
-from memguard.evidence.oom.errors import is_host_oom, no_engine_in, oom_in
-from memguard.evidence.oom.wording import Memory, memory_in, requested_bytes
+from memguard.evidence.oom.errors import Memory, is_host_oom, memory_in, no_engine_in, oom_in, requested_bytes
 from tests.evidence.oom.oom_texts import (
     DEVICE,
     DEVICE_ASIDE,

@@ -9,7 +9,7 @@ import torch
 
 from memguard.evidence.oom.census import Census
 from memguard.evidence.oom.holders import find_hoards
-from memguard.evidence.oom.stack import Stack
+from memguard.evidence.oom.variables import Stack
 from memguard.postmortem.scene import KeptTensors
 
 

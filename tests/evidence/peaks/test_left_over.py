@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memguard.evidence.peaks.last_batch_attributes import left_over
+from memguard.evidence.peaks.previous_batch import left_over
 from memguard.integrations.script import run_script
 from memguard.records.facts import Place
 from memguard.records.findings import Severity

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from memguard.evidence.owners import count_owners
-from memguard.evidence.peaks.piling_gradients import PilingGradientsProbe
+from memguard.evidence.peaks.gradients import PilingGradientsProbe
 from memguard.records.facts import Fact, PilingGradients
 from memguard.torch_objects.storages import storage_key, storages_of
 from tests.evidence.loop import Loop

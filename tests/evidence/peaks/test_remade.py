@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.evidence.kept.repeated_models import ModelSeriesProbe
-from memguard.evidence.peaks.periodic_reallocation import RemadeProbe
+from memguard.evidence.peaks.periodic_reallocation import ModelSeriesProbe, RemadeProbe
 from memguard.records.facts import ReboundTensor
 from memguard.records.stats import BatchRecord, Stage
 from memguard.source.remaking import remade_attribute, remade_elsewhere, remade_variable
