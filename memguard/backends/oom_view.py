@@ -95,6 +95,7 @@ class OomView:
         elif limit is not None and reserved is not None:
             free_bytes = min(free_bytes, max(limit - reserved, 0))
         pieces, largest = free_pieces(snapshot, self._index)
+        private, largest_private = free_pieces(snapshot, self._index, private=True)
         others = slow.other_processes or ()
         return Request(
             requested_bytes=requested_bytes,
@@ -104,6 +105,8 @@ class OomView:
             reserved_bytes=reserved,
             pieces_bytes=pieces,
             largest_piece_bytes=largest,
+            private_free_bytes=private,
+            largest_private_bytes=largest_private,
             others=others,
             others_bytes=sum(nbytes or 0 for _, nbytes in others) or None,
         )
@@ -246,12 +249,15 @@ def view_of(backend: Backend) -> OomView:
     return OomView(backend)
 
 
-def free_pieces(snapshot: dict[str, Any] | None, device: int | None = None) -> tuple[int | None, int | None]:
+def free_pieces(
+    snapshot: dict[str, Any] | None, device: int | None = None, *, private: bool = False
+) -> tuple[int | None, int | None]:
     """Free bytes inside segments of the default pool, and the largest piece; None without a snapshot.
 
     Args:
         snapshot: In PyTorch's format.
         device: The device's number, where the snapshot may hold several.
+        private: Whether those of private pools are asked for instead.
     """
     if snapshot is None:
         return None, None
@@ -259,7 +265,7 @@ def free_pieces(snapshot: dict[str, Any] | None, device: int | None = None) -> t
 
     total = largest = 0
     for segment in snapshot["segments"]:
-        if tuple(segment.get("segment_pool_id") or DEFAULT_POOL) != DEFAULT_POOL:
+        if (tuple(segment.get("segment_pool_id") or DEFAULT_POOL) != DEFAULT_POOL) is not private:
             continue
         if device is not None and segment.get("device", device) != device:
             continue

@@ -59,6 +59,8 @@ def advise(scene: Scene, verdict: Verdict) -> tuple[Advice, ...]:
     found: list[Advice] = []
     if cause is Cause.FRAGMENTATION:
         found += _against_fragmentation(scene)
+    elif cause is Cause.PRIVATE_POOLS:
+        found.append(_let_go_of_pools(scene, verdict))
     elif cause is Cause.OTHER_PROCESS:
         found += _against_others(scene, verdict)
     elif cause is Cause.HOST_MEMORY:
@@ -209,6 +211,16 @@ def _against_others(scene: Scene, verdict: Verdict) -> Iterator[Advice]:
             text="see with nvidia-smi who else is on this device, or take another one.",
             gain_bytes=request.others_bytes,
         )
+
+
+def _let_go_of_pools(scene: Scene, verdict: Verdict) -> Advice:
+    """The allocator may take whole pieces of a pool that was made for that; what is in smaller ones it may not."""
+    text = "let go of the pool where its work is done: del the MemPool or the CUDA graph, and what was allocated in it"
+    if (scene.request.largest_private_bytes or 0) >= (scene.request.requested_bytes or 0):
+        text += (
+            "; or make it with torch.cuda.MemPool(use_on_oom=True), so that others get what is free before they fail"
+        )
+    return Advice(kind="private-pools", text=f"{text}. Give several captures one pool.", gain_bytes=verdict.bytes)
 
 
 def _against_host(scene: Scene) -> Iterator[Advice]:

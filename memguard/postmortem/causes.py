@@ -32,6 +32,7 @@ def find_cause(scene: Scene) -> Verdict:
         find_young_leak,
         find_kept_forwards,
         find_pile,
+        _private_pools,
         find_fragmentation,
     ):
         found = find(scene)
@@ -104,6 +105,20 @@ def _other_process(scene: Scene) -> Verdict | None:
         cause=Cause.OTHER_PROCESS,
         text=f"Another process: others hold {format_bytes(held)} of this device{who}; this one has only "
         f"{format_bytes(request.allocated_bytes)} allocated.",
+        bytes=held,
+    )
+
+
+def _private_pools(scene: Scene) -> Verdict | None:
+    """What pools that still have an owner keep free: a retry takes from those alone that nobody has any more."""
+    held = scene.request.private_free_bytes or 0
+    if not matters(scene, held):
+        return None
+    return Verdict(
+        cause=Cause.PRIVATE_POOLS,
+        text=f"Private pools: {format_bytes(held)} are free in pools of their own (torch.cuda.MemPool, CUDA graphs). "
+        "Only what is allocated in such a pool gets them: neither a retry nor empty_cache() takes from one that is "
+        f"still there. They would have been enough for {format_bytes(scene.request.requested_bytes)}.",
         bytes=held,
     )
 

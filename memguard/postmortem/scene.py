@@ -39,6 +39,10 @@ class Request:
     pieces_bytes: int | None = None
     """Free inside the allocator, in pieces beside blocks in use."""
     largest_piece_bytes: int | None = None
+    private_free_bytes: int | None = None
+    """Free in private pools (a CUDA graph's, a ``torch.cuda.MemPool``): no request outside of them gets it."""
+    largest_private_bytes: int | None = None
+    """The largest piece of that."""
     others: tuple[tuple[int, int | None], ...] = ()
     """Other processes on the device: (pid, bytes)."""
     others_bytes: int | None = None

@@ -21,6 +21,7 @@ class Cause(enum.Enum):
     SIZE = "size"
     LEAK = "leak"
     FRAGMENTATION = "fragmentation"
+    PRIVATE_POOLS = "private-pools"
     LONG_BATCH = "long-batch"
     VALIDATION_GRAPH = "validation-graph"
     OPTIMIZER_STATE = "optimizer-state"

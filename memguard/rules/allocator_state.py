@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.records.claims import Claim
-from memguard.records.facts import Fact
+from memguard.records.facts import CompiledGraphs, Fact
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, limit_of
 from memguard.rules.finding_text import Calls, from_post_mortem, plural
@@ -38,10 +38,13 @@ class Fragmentation(Rule):
 
     Why it matters: the free memory is in pieces that no larger request fits into, or in segments for tensors of more
     than 1 MiB, which smaller ones do not share. The next somewhat larger batch fails with an out-of-memory error that
-    names gigabytes "reserved but unallocated".
+    names gigabytes "reserved but unallocated". Free memory of a private pool (``torch.cuda.MemPool``, a CUDA graph's)
+    serves that pool alone: neither a retry nor ``empty_cache()`` takes from it, and PyTorch's error counts it as
+    allocated.
 
     How to fix: set ``PYTORCH_ALLOC_CONF=expandable_segments:True`` (``PYTORCH_CUDA_ALLOC_CONF`` in older versions)
-    before the process starts; pad or bucket variable lengths, so that sizes repeat.
+    before the process starts; pad or bucket variable lengths, so that sizes repeat. Let go of a private pool when its
+    phase is over; one made with ``torch.cuda.MemPool(use_on_oom=True)`` gives others whole pieces before they fail.
     """
 
     code: ClassVar[str] = "MG401"
@@ -54,14 +57,19 @@ class Fragmentation(Rule):
         self._told = False
         self._last: BatchRecord | None = None
         self._calls = Calls()
+        self._pool_bytes = 0
+        """What private pools hold."""
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
-        """An error whose request the free pieces would have held together."""
+        """An error whose request the free pieces would have held together, or what is free in private pools."""
         self._calls.learn(fact)
-        found = None if self._told else from_post_mortem(self, fact, "fragmentation")
-        if found is not None:
-            self._told = True
-            yield found
+        if isinstance(fact, CompiledGraphs):
+            self._pool_bytes = fact.pool_bytes or 0
+        for cause in ("fragmentation", "private-pools"):
+            found = None if self._told else from_post_mortem(self, fact, cause)
+            if found is not None:
+                self._told = True
+                yield found
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Counts batches with a wide gap on a nearly full device."""
@@ -102,13 +110,25 @@ class Fragmentation(Rule):
                 "most of it is in whole segments of sizes that are not requested now. PyTorch releases them before it "
                 "fails, but has to wait for the device to do so, and no other process can use them."
             )
+        advice = (
+            "start the process with PYTORCH_ALLOC_CONF=expandable_segments:True, or make sizes repeat (pad, bucket)."
+        )
+        if 2 * self._pool_bytes > unused:
+            why = (
+                f"private pools (torch.cuda.MemPool, CUDA graphs) hold {format_bytes(self._pool_bytes)}, and what is "
+                "free in one is for that pool alone: neither a retry nor empty_cache() takes from it."
+            )
+            advice = (
+                "let go of a pool when its phase is over (del pool), or make it with "
+                "torch.cuda.MemPool(use_on_oom=True)."
+            )
         return self.claim(
             record,
             severity,
             f"{format_bytes(unused)} are reserved and unused even at the peak, for {self._streak} batches in a row"
             f"{self._calls.text(record)}, "
             f"while {format_bytes(_free(reserved, record, run))} of {_what_is_shared(run)} are free: {why}",
-            "start the process with PYTORCH_ALLOC_CONF=expandable_segments:True, or make sizes repeat (pad, bucket).",
+            advice,
             nbytes=unused,
             place=self._calls.of(record),
         )

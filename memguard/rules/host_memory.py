@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.records.claims import Claim
-from memguard.records.facts import Fact, KeptOnHost, PinnedCacheGrows, WorkerObjects
+from memguard.records.facts import Fact, KeptOnHost, PinnedCacheGrows, PinnedRounded, WorkerObjects
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, SlowStats
 from memguard.rules.finding_text import holder, plural
@@ -125,13 +125,14 @@ class PinnedGrowth(Rule):
     """Pinned host memory grows.
 
     What: PyTorch's cache of pinned memory rises without falling again, or a container keeps pinned tensors of batch
-    after batch.
+    after batch; or pinned tensors, such as those a checkpoint is staged in, take a quarter more than they asked for.
 
     Why it matters: pinned blocks are rounded up to powers of two and kept. With sizes that vary, the cache holds a
     block for every size, and nothing of it can be swapped.
 
     How to fix: a smaller ``prefetch_factor``, inputs of fixed sizes, ``pin_memory=False`` where copies are not the
-    bottleneck; ``torch.accelerator.empty_host_cache()`` where it exists.
+    bottleneck; ``torch.accelerator.empty_host_cache()`` where it exists. Against rounding
+    ``PYTORCH_ALLOC_CONF=pinned_max_round_threshold_mb:1`` (from torch 2.13 on); else one flat buffer for all tensors.
     """
 
     code: ClassVar[str] = "MG703"
@@ -169,6 +170,18 @@ class PinnedGrowth(Rule):
                 "give batches a fixed size, lower prefetch_factor, or switch pin_memory off.",
                 nbytes=fact.bytes,
                 since=fact.since_batch,
+            )
+        elif isinstance(fact, PinnedRounded):
+            lost = fact.block_bytes - fact.bytes
+            yield self.claim(
+                fact,
+                Severity.INFO,
+                f"{holder(fact.place)} keeps {plural(fact.tensors, 'pinned tensor')} of {format_bytes(fact.bytes)}, "
+                f"for which PyTorch's cache holds {format_bytes(fact.block_bytes)}: each block is rounded up to a "
+                f"power of two, and {format_bytes(lost)} of host memory are not used{told_left(free)}.",
+                "start the process with PYTORCH_ALLOC_CONF=pinned_max_round_threshold_mb:1 (from torch 2.13 on), so "
+                "that no block above 1 MiB is rounded; else keep them as views of one flat pinned tensor.",
+                nbytes=lost,
             )
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:

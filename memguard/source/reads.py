@@ -12,6 +12,7 @@ from memguard.source.expressions import (
     FUNCTIONS,
     LOOPS,
     SCOPES,
+    Loop,
     called_name,
     flat_targets,
     is_none,
@@ -140,24 +141,51 @@ def is_left_unread(file: str, line: int, name: str) -> bool:
         line: The line of an assignment.
         name: The variable.
     """
-    model = SourceModel.of(file)
-    if model is None:
+    turn = _turn_that_sets(file, line, name)
+    if turn is None or not isinstance(turn.statement.value, ast.Call):
         return False
-    scope, loops = model.around(line)
-    statement = next((part for part in loops[-1].body if spans(part, line)), None) if loops else None
-    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
-        return False
-    if not _sets(statement.targets, name):
-        return False
-    last, end = statement.end_lineno or statement.lineno, loops[-1].end_lineno or loops[-1].lineno
-    for node in ast.walk(scope):
-        if isinstance(node, _INNER) and node is not scope and name in names_in(node):
+    last, end = turn.statement.end_lineno or turn.statement.lineno, turn.loop.end_lineno or turn.loop.lineno
+    for node in ast.walk(turn.scope):
+        if isinstance(node, _INNER) and node is not turn.scope and name in names_in(node):
             return False
         if isinstance(node, ast.Name) and node.id == name:
             wanted = isinstance(node.ctx, ast.Load) and not last < node.lineno <= end
             if wanted or isinstance(node.ctx, ast.Del):
                 return False
     return True
+
+
+def is_left_by_each_turn(file: str, line: int, name: str) -> bool:
+    """Whether every turn of a loop sets a variable on a line, and none deletes it; whatever reads it.
+
+    Args:
+        file: A source file.
+        line: The line of an assignment.
+        name: The variable.
+    """
+    turn = _turn_that_sets(file, line, name)
+    return turn is not None and not any(
+        isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Del) for node in ast.walk(turn.loop)
+    )
+
+
+class _Turn(NamedTuple):
+    """An assignment that runs in every turn of a loop."""
+
+    scope: ast.AST
+    loop: Loop
+    statement: ast.Assign
+
+
+def _turn_that_sets(file: str, line: int, name: str) -> _Turn | None:
+    model = SourceModel.of(file)
+    if model is None:
+        return None
+    scope, loops = model.around(line)
+    statement = next((part for part in loops[-1].body if spans(part, line)), None) if loops else None
+    if not isinstance(statement, ast.Assign) or not _sets(statement.targets, name):
+        return None
+    return _Turn(scope, loops[-1], statement)
 
 
 def is_being_set(scope: Scope | None, file: str, line: int, name: str) -> bool:

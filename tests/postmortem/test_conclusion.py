@@ -40,6 +40,18 @@ def test_other_process() -> None:
     assert told.advice[0].gain_bytes == 18 * GIB
 
 
+@pytest.mark.parametrize(("largest", "advised"), [(3 * GIB, True), (GIB // 4, False)])
+def test_what_private_pools_keep_free_is_the_cause_where_it_would_have_been_enough(largest: int, advised: bool) -> None:
+    """The allocator may take whole pieces of a pool, none larger: else it must be let go of."""
+    request = replace(FULL, private_free_bytes=6 * GIB, largest_private_bytes=largest)
+    told = conclude(replace(SCENE, request=request))
+    assert told.cause is Cause.PRIVATE_POOLS and told.advice[0].gain_bytes == 6 * GIB
+    assert "6.00 GiB are free in pools of their own" in told.why
+    assert ("use_on_oom" in advice(told)) is advised
+    little = replace(FULL, private_free_bytes=GIB // 4, largest_private_bytes=GIB // 4)
+    assert conclude(replace(SCENE, request=little)).cause is not Cause.PRIVATE_POOLS
+
+
 def test_a_small_neighbour_is_not_the_cause() -> None:
     """Another process with a little memory is not blamed for a batch that is far too large."""
     request = replace(FULL, others=((4242, 2 * GIB),), others_bytes=2 * GIB)

@@ -15,6 +15,7 @@ from memguard.records.facts import (
     KeptOutputs,
     ModelCalled,
     PinnedCacheGrows,
+    PinnedRounded,
     Place,
     WorkerObjects,
 )
@@ -122,6 +123,14 @@ def test_pinned_tensors_in_a_list_are_one_finding() -> None:
     assert [told.severity for told in judge(PinnedGrowth(), cache)] == [Severity.INFO]
 
 
+def test_what_rounding_takes_of_pinned_memory_is_a_remark_with_the_setting_against_it() -> None:
+    """Beside a cache that grows, which is another finding."""
+    rounded = PinnedRounded(**AT, tensors=12, bytes=126 * MIB, block_bytes=192 * MIB)
+    (finding,) = judge(PinnedGrowth(), rounded)
+    assert (finding.severity, finding.bytes) == (Severity.INFO, 66 * MIB)
+    assert "12 pinned tensors of 126 MiB" in finding.message and "pinned_max_round_threshold_mb" in finding.advice
+
+
 def test_pinned_tensors_that_will_not_fit_are_a_warning() -> None:
     """Where the batches to come would fill what is free."""
     kept = KeptOnHost(**AT, elements=12, bytes=12 * MIB, bytes_per_batch=1.0 * MIB, pinned=True)
@@ -169,6 +178,15 @@ def test_whole_segments_that_are_only_cached_are_a_remark_in_other_words() -> No
     pieces = [replace(one, inactive_split_bytes=4 * GIB) for one in flushed]
     (finding,) = judge(Fragmentation(), *pieces)
     assert finding.severity is Severity.WARNING and "in pieces, or in segments for other sizes" in finding.message
+
+
+def test_what_private_pools_keep_is_no_matter_of_expandable_segments() -> None:
+    """What is free in one of them is not released, whatever the settings."""
+    full = [record(i, reserved_peak_bytes=23 * GIB, active_peak_bytes=15 * GIB) for i in range(60)]
+    (finding,) = judge(Fragmentation(), CompiledGraphs(**AT, graphs=0, pools=2, pool_bytes=7 * GIB), *full)
+    assert "private pools" in finding.message and "use_on_oom" in finding.advice
+    (finding,) = judge(Fragmentation(), CompiledGraphs(**AT, graphs=0, pools=2, pool_bytes=GIB), *full)
+    assert "private pools" not in finding.message and "expandable_segments" in finding.advice
 
 
 def test_a_batch_far_longer_than_all_so_far_is_a_remark_where_it_is_far_above_the_limit() -> None:

@@ -235,7 +235,11 @@ class GraphsProbe(Probe):
         found = find_regular(live, used=used, batch=watch.batch, steps=steps, unseen=self._unseen)
         if found is not None and len(found.batches) >= needed and not _are_one_step(found.marks):
             length = len(found.marks) if found.unseen else 0
-            asks = carried_needed if self._carried else functools.partial(graphs_needed, length=length)
+            asks = (
+                carried_needed
+                if self._carried
+                else functools.partial(graphs_needed, length=length, in_steps=found.in_steps)
+            )
             more = self._keepers.diagnose(found.marks, found.batches, True, carried=self._carried, asks=asks)
             if more is not None and more > needed:
                 self._needed[used] = more

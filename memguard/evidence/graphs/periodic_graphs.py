@@ -48,6 +48,11 @@ class PeriodicGraphs(NamedTuple):
         """The batches that they are of."""
         return {mark.batch for mark in self.marks}
 
+    @property
+    def in_steps(self) -> int:
+        """How many there are, if they are micro-batches of so few steps that each step may have kept its own."""
+        return len(self.batches) if len({mark.steps for mark in self.marks}) < FEWEST else 0
+
 
 def find_regular(
     marks: Iterable[ForwardGraph], *, used: bool, batch: int, steps: int, unseen: int = -1
@@ -89,16 +94,20 @@ def _is_out_of_date(mark: ForwardGraph, steps: int) -> bool:
     return steps - mark.steps >= STEPS
 
 
-def graphs_needed(holder: Holder, spent: bool, *, length: int = 0) -> int | None:
+def graphs_needed(holder: Holder, spent: bool, *, length: int = 0, in_steps: int = 0) -> int | None:
     """How many such graphs suffice with this holder; None where it may be a window that is meant.
 
     Args:
         holder: What keeps them.
         spent: Whether no backward can run through them any more: one has used them up, or the weights were changed.
         length: What the holder must be longer than: than what is known, where more may have come unseen.
+        in_steps: How many there are of few steps. A container that has not all of them is the last step's, and beside
+            it is the one before, in the variable of whoever called for it.
     """
     if not (holder.grows and holder.certain) or holder.exception or holder.length <= length:
         return None
+    if 1 < holder.length < in_steps:
+        return in_steps + 1
     place = holder.place
     emptied = reset_of(place.file, place.line, place.holder)
     if emptied is Reset.HERE and spent and (holder.capacity or 0) >= MIN_BATCHES:

@@ -12,9 +12,10 @@ from torch import nn
 
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.heap.frames import user_frames
-from memguard.records.facts import NOWHERE, CompiledGraphs, Fact, OtherDevice, PinnedCacheGrows
+from memguard.records.facts import NOWHERE, CompiledGraphs, Fact, OtherDevice, PinnedCacheGrows, PinnedRounded
 from memguard.source.sites import compile_site
 from memguard.torch_objects.module_parts import parameters_of
+from memguard.torch_objects.storages import storage_key
 
 EVERY, RARELY = 16, 128
 FIRST, SETTLING = 8, 64
@@ -198,16 +199,25 @@ FIRST_LOOK, LAST_LOOK = 16, 4096
 RISES = 2
 """Looks in a row that have to show more than the one before."""
 MIN_GROWN_BYTES = 16 * 1024**2
+ROUNDED_BYTES, ROUNDED_SHARE = 32 * 1024**2, 0.25
+"""What rounding must take to be told, and of what is in use."""
+SEARCHES = 3
+"""Walks over what is in reach that may ask who keeps pinned tensors."""
 
 
 @final
 class PinnedProbe(Probe):
-    """Tells once, when the cache rose from look to look and is twice what it was."""
+    """Tells once, when the cache rose from look to look and is twice what it was; and of rounding to powers of two.
+
+    What a checkpoint is staged in, or what is offloaded, is made of a few large tensors; batches come in and out.
+    """
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
         self._next = FIRST_LOOK
         self._held: list[tuple[int, int]] = []
+        self._searches, self._searched = SEARCHES, 0
+        """Those left, and what was in use at the last."""
 
     def on_batch_end(self) -> None:
         """Looks when it is due."""
@@ -220,6 +230,7 @@ class PinnedProbe(Probe):
         held, active = _pinned_bytes()
         if held is None:
             return
+        self._look_for_rounding(active or 0)
         self._held = [*self._held[-RISES:], (watch.batch, held)]
         (since, before), rises = (
             self._held[0],
@@ -235,6 +246,34 @@ class PinnedProbe(Probe):
                 active_bytes=active,
                 before_bytes=before,
                 since_batch=since,
+            )
+        )
+
+    def _look_for_rounding(self, active_bytes: int) -> None:
+        """Asks who keeps pinned tensors, where so much more is in use than at the last time that it may matter."""
+        if not self._searches or active_bytes - self._searched < ROUNDED_BYTES / ROUNDED_SHARE:
+            return
+        self._searches, self._searched = self._searches - 1, active_bytes
+        asked: dict[int, int] = {}
+
+        def judge(tensor: torch.Tensor) -> int | None:
+            if type(tensor) is not torch.Tensor or tensor.device.type != "cpu" or not tensor.is_pinned():
+                return None
+            key = storage_key(tensor)
+            if key is not None:
+                asked[key[0]] = key[1]
+            return None if key is None else key[1]
+
+        holders = self.holders(judge, graph=False, collector=False)
+        blocks = sum(1 << (size - 1).bit_length() for size in asked.values() if size)
+        wanted = sum(asked.values())
+        # Memory that was registered with CUDA is pinned as well, and as large as it is; the cache knows nothing of it.
+        if not holders or blocks > active_bytes or blocks - wanted < max(ROUNDED_BYTES, ROUNDED_SHARE * blocks):
+            return
+        self._searches = 0
+        self.report(
+            PinnedRounded(
+                **self.watch.now, place=holders[0].place, tensors=len(asked), bytes=wanted, block_bytes=blocks
             )
         )
 

@@ -27,6 +27,7 @@ from memguard.records.facts.storages import OF_BATCHES
 from memguard.records.stats import Stage
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
+from memguard.source.reads import is_left_by_each_turn
 from memguard.source.stores import carries_itself, is_in_loop
 from memguard.torch_objects.module_parts import parts_of
 from memguard.torch_objects.storages import StorageRef, owned_storages, storage_key, storages_of
@@ -109,11 +110,17 @@ class OutputsProbe(Probe):
         holders, held, gone = self._beside.look(watch, outputs)
         self._remarks -= held < much
         grows = bool(holders) and holders[0].grows
-        steady = grows and self._is_left_over(holders[0].place)
+        steady = bool(holders) and self._is_steady(holders[0].place, grows=grows)
         if held >= least and (steady or not grows):  # what becomes more is not of the last batch alone
             self._times = max(self._times, held / size)  # what it adds to the peak must not hide it the next time
             place = holders[0].place if holders else None
             self._previous = PreviousLook(held, place, [output.ref for output in last], gone=gone, steady=steady)
+
+    def _is_steady(self, place: Place, *, grows: bool) -> bool:
+        """Whether one look tells that it is so in each batch."""
+        if grows:
+            return self._is_left_over(place)
+        return place.file is not None and is_left_by_each_turn(place.file, place.line or 0, place.holder or "")
 
     def _is_left_over(self, place: Place) -> bool:
         """Whether what grew with one sequence, as keys and values do in a generation, is there in a training forward.

@@ -26,13 +26,13 @@ from memguard.source.model import Sources
 from memguard.source.stores import spelled
 from memguard.torch_objects.storages import owned_storages, storages_of
 
-LOOKS = frozenset({4, 40})
+LOOKS = frozenset({2, 4, 40})
 """Optimizer steps at which it is asked."""
 
 
 @final
 class LocalsProbe(Probe):
-    """Asks at two optimizer steps what the functions on the stack still hold, and generators that wait."""
+    """Asks at a few optimizer steps what the functions on the stack still hold, and generators that wait."""
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         super().__init__(watch, report)
@@ -86,7 +86,7 @@ class LocalsProbe(Probe):
         return now is not None and (now < highest or now > self._before)
 
     def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
-        """Looks at two of the steps."""
+        """Looks at a few of the steps."""
         self._steps += 1
         if self._steps in LOOKS:
             self._look(optimizer)

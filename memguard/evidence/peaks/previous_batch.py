@@ -64,7 +64,7 @@ class PreviousLook:
     until_backward: bool = False
     """Whether some were still there when a backward began."""
     steady: bool = False
-    """Whether one look tells: only the next sequence replaces what this one left."""
+    """Whether one look tells: the source sets it in every turn of a loop, or only the next sequence replaces it."""
 
     def forward_over(self, output: object, peak: int | None) -> None:
         """The forward is over: where its backward comes back to it, it is asked once more.

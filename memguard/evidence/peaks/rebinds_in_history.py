@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from memguard.allocator.timeline import AllocationTimeline, Block
 
 BEGIN = {Stage.TRAIN: 12, Stage.VALIDATION: 2, Stage.TEST: 2}
-"""The batch of a stage after which the history begins: some evaluations have few."""
+"""The batch of a stage after which the history begins: some evaluations have few. In training it begins after the first
+optimizer step, which makes the optimizer's state, where memory is tight by then."""
 BATCHES = {Stage.TRAIN: 3, Stage.VALIDATION: 96, Stage.TEST: 96}
 """How long it goes on: an evaluation in windows makes its canvas once in many calls of the model."""
 TIGHT = 0.25
@@ -50,6 +51,10 @@ class RebindsProbe(Probe):
         self._peaks = dict.fromkeys(BATCHES, 0)
         self._on: Stage | None = None
         """The stage whose history is written."""
+        self._until = 0
+        """Batches of that stage at which it ends."""
+        self._stepped = False
+        """Whether an optimizer stepped by the end of a batch."""
         self._recording = AllocationRecording(watch)
         self._ends: list[int] = []
         """When it began and its batches ended, in microseconds."""
@@ -73,17 +78,24 @@ class RebindsProbe(Probe):
             return
         count = self._counts[stage] = self._counts[stage] + 1
         self._ends = [*self._ends, time_ns() // 1000] if self._on is stage else []
-        looks = count <= BEGIN[stage] or self._on is stage
-        if looks and (record := watch.record) is not None:
+        if (record := watch.record) is not None:
             self._peaks[stage] = max(self._peaks[stage], record.allocated_peak_bytes or 0)
-        if count == BEGIN[stage]:
-            if not self._recording.is_worth(self._peak, TIGHT):
+        if self._on is stage:
+            if count >= self._until:
+                self._conclude(stage)
+        elif count == BEGIN[stage] or self._steps_first(stage):
+            if self._recording.is_worth(self._peak, TIGHT):
+                self._on, self._until, self._ends = stage, count + BATCHES[stage], [time_ns() // 1000]
+                self._recording.begin()
+            elif count == BEGIN[stage]:
                 self._leave(stage)
-                return
-            self._on, self._ends = stage, [time_ns() // 1000]
-            self._recording.begin()
-        elif count >= BEGIN[stage] + BATCHES[stage]:
-            self._conclude(stage)
+
+    def _steps_first(self, stage: Stage) -> bool:
+        """Whether this is the first batch of training after which an optimizer has stepped."""
+        if self._stepped or stage is not Stage.TRAIN or not self.watch.optimizer_steps:
+            return False
+        self._stepped = True
+        return True
 
     def on_stage_end(self, stage: Stage) -> None:
         """An evaluation may end before its history is long enough."""

@@ -21,7 +21,7 @@ from memguard.records.facts.graphs import (
     UnusedGraphs,
 )
 from memguard.records.facts.in_json import KINDS, from_json, to_json
-from memguard.records.facts.on_host import KeptOnHost, PinnedCacheGrows, WorkerObjects
+from memguard.records.facts.on_host import KeptOnHost, PinnedCacheGrows, PinnedRounded, WorkerObjects
 from memguard.records.facts.python_objects import ExceptionHolds, FreedByCollector
 from memguard.records.facts.storages import (
     CheckpointKept,
@@ -72,6 +72,7 @@ __all__ = [
     "OtherDevice",
     "PilingGradients",
     "PinnedCacheGrows",
+    "PinnedRounded",
     "Place",
     "PreviousOutputsAlive",
     "RanOutOfMemory",

@@ -43,6 +43,17 @@ class PinnedCacheGrows(Fact):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedRounded(Fact):
+    """Tensors in pinned memory take more than they asked for: PyTorch rounds each block up to a power of two."""
+
+    tensors: int
+    bytes: int
+    """What they asked for."""
+    block_bytes: int
+    """What their blocks take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerObjects(Fact):
     """A dataset that DataLoader workers read keeps Python objects, of which each worker gets a copy of its own."""
 

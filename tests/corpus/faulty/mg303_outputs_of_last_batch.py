@@ -1,4 +1,5 @@
 # device: virtual:32MiB
+# MG303 by batch 2: the source shows that each turn sets it
 """A frozen upsampler with a trained gain: the huge output of step n is alive while step n + 1 runs."""
 
 import torch

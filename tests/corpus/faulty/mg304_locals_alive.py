@@ -1,4 +1,5 @@
 # device: virtual:64MiB
+# MG304 by batch 2: at the second step
 """A large feature map is still in a local variable at the optimizer step."""
 
 import torch

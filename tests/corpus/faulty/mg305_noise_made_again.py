@@ -1,4 +1,5 @@
 # device: virtual:96MiB
+# MG305 by batch 4: a history of three batches after the first step
 """A volume of noise is drawn anew in each step while the old one is still there."""
 
 import torch

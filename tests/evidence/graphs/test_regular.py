@@ -62,6 +62,29 @@ def test_the_losses_of_micro_batches_are_told_after_two_steps(every: int, batch:
     assert Training().told(40, keep, every=every)[0].batch == batch
 
 
+def file_under(metrics: dict[str, list[torch.Tensor]], loss: torch.Tensor) -> None:
+    metrics.setdefault("loss", []).append(loss)
+
+
+def test_the_losses_of_two_steps_in_a_dict_each_are_no_pile() -> None:
+    """A step gives back its micro-batches' losses, and the caller's variable has them until the next one is over."""
+    training = Training()
+    with Loop(training.model, kinds=[GraphsProbe]) as loop:
+        batches = loop.batches(40)
+
+        def update() -> dict[str, list[torch.Tensor]]:
+            metrics: dict[str, list[torch.Tensor]] = {}
+            for micro in range(8):
+                next(batches, None)
+                file_under(metrics, training.batch(steps=micro == 7))
+            return metrics
+
+        for _ in range(5):
+            metrics = update()
+        next(batches, None)
+    assert loop.of(RetainedGraphs) == [] and len(metrics["loss"]) == 8
+
+
 def test_what_an_epoch_empties_takes_five() -> None:
     """A list that is begun anew by an outer loop may be short on purpose."""
     training = Training()

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from memguard.evidence.host.processes import PinnedProbe
-from memguard.records.facts import PinnedCacheGrows
+from memguard.records.facts import PinnedCacheGrows, PinnedRounded
 from memguard.text.units import MIB
 from tests.evidence.loop import Loop
 
@@ -39,3 +39,22 @@ def test_a_cache_that_grows_from_look_to_look_is_told(
         for _ in loop.batches(200):
             pass
     assert [(fact.bytes // MIB, fact.before_bytes // MIB) for fact in loop.of(PinnedCacheGrows)] == told
+
+
+@pytest.mark.parametrize(("elements", "told"), [(9 * MIB, True), (16 * MIB, False), (2 * MIB, False)])
+def test_rounding_that_takes_much_is_told_of_who_keeps_it(
+    monkeypatch: pytest.MonkeyPatch, elements: int, told: bool
+) -> None:
+    """Two tensors of 36 MiB take 64 MiB each; of a power of two, or of a few MiB, it is nothing."""
+    stage = {name: torch.empty(elements) for name in ("weight", "state")}
+    block = 2 * (1 << (4 * elements - 1).bit_length())
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: tensor.numel() == elements)
+    stats = {"allocated_bytes.current": max(block, 200 * MIB), "active_bytes.current": max(block, 128 * MIB)}
+    monkeypatch.setattr(torch.cuda, "host_memory_stats", lambda: stats, raising=False)
+    with Loop(nn.Linear(2, 2), kinds=[PinnedProbe], device="cuda:0") as loop:
+        for _ in loop.batches(40):
+            pass
+    facts = [(fact.place.holder, fact.tensors, fact.bytes, fact.block_bytes) for fact in loop.of(PinnedRounded)]
+    assert facts == ([("stage", 2, 8 * elements, block)] if told else [])
+    assert len(stage) == 2

@@ -181,6 +181,27 @@ def test_the_previous_batch_is_told_with_the_phase_of_the_peak() -> None:
     assert out.shape == (8, 64)
 
 
+@pytest.mark.parametrize("sets", ["each turn", "one turn"])
+def test_one_look_tells_where_the_source_sets_it_in_each_turn(sets: str) -> None:
+    """What one branch keeps may be of the first batch alone: the next look will tell."""
+    model, x = make()
+    peak = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=90)
+    watch = {"device_total_bytes": 40_000, "read": lambda: MemoryStats(allocated_peak_bytes=90)}
+    with Loop(model, kinds=[OutputsProbe], **watch) as loop:
+        loop.record = peak
+        if sets == "each turn":
+            for _ in loop.batches(2):
+                out = model(x)
+        else:
+            for index in loop.batches(2):
+                if index == 0:
+                    first = model(x)
+                else:
+                    model(x)
+    assert [fact.steady for fact in loop.of(PreviousOutputsAlive)] == [sets == "each turn"]
+    assert (out if sets == "each turn" else first).shape == (8, 64)
+
+
 def test_an_output_that_is_kept_after_many_quiet_batches_is_told_where_close_looks_are_asked_for() -> None:
     """As a peak that rises asks for three: of quiet batches one in four is followed, of these each."""
     model, x = make()

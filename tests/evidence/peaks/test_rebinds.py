@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from memguard.allocator.snapshot import Frame
+from memguard.evidence.peaks import rebinds_in_history
+from memguard.evidence.peaks.history import AllocationRecording
 from memguard.evidence.peaks.rebinds_in_history import is_there_at_peak, rebound
 from memguard.integrations.script import run_script
 from tests.evidence.timelines import timeline_of
@@ -139,6 +141,24 @@ def test_a_program_is_told_of_its_name_and_line(
     _, (summary,) = run_script(str(script), [], options, module=False)
     assert [f.holder for f in summary.findings if f.code == "MG305"] == names
     assert all(f.line == 12 for f in summary.findings if f.code == "MG305")
+
+
+@pytest.mark.parametrize(("size", "batch"), [("40MiB", 3), ("400MiB", None)])
+def test_it_is_told_three_batches_after_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str, batch: int | None
+) -> None:
+    """The optimizer's state is there by then; where memory is not tight yet, it is asked once more later."""
+    monkeypatch.setattr(rebinds_in_history.AllocationRecording, "is_worth", _is_tight)
+    script = tmp_path / "simulate.py"
+    script.write_text(SCRIPT.format(elements=3_000_000, statement="field = field * 0.9"))
+    options = {"device": f"virtual:{size}", "logdir": str(tmp_path), "validation": "warn"}
+    _, (summary,) = run_script(str(script), [], options, module=False)
+    assert [f.batch for f in summary.findings if f.code == "MG305"] == ([] if batch is None else [batch])
+
+
+def _is_tight(recording: AllocationRecording, nbytes: int, share: float) -> bool:
+    """As on a real device, where a history costs something."""
+    return nbytes >= share * (recording._watch.device_total_bytes or 0)
 
 
 EVALUATION = """
