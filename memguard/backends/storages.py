@@ -19,7 +19,7 @@ from torch.multiprocessing.reductions import shared_cache  # private; checked in
 
 from memguard.allocator import CachingAllocator
 from memguard.backends.step_trace import StepTrace
-from memguard.heap.tensors import is_tensor
+from memguard.heap.attributes import is_tensor
 from memguard.postmortem.scene import Event
 from memguard.torch_objects.storages import dispatches_itself, sparse_parts, storage_of, untyped_storage
 

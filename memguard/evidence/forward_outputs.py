@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from memguard.autograd.graph import saved_storages
+from memguard.heap.attributes import is_tensor
 from memguard.heap.containers import tensors_in
-from memguard.heap.tensors import is_tensor
 from memguard.torch_objects.storages import owned_storages, storage_of
 
 

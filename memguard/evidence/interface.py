@@ -238,6 +238,10 @@ class Probe(ABC):
         self.report = report
         self.deaf: frozenset[str] = frozenset()
         """Names of the events that are not to arrive for now."""
+        self._prepare()
+
+    def _prepare(self) -> None:  # noqa: B027
+        """What a probe begins with: its own state, and the events that it need not hear yet."""
 
     def unsubscribe(self, *events: str) -> None:
         """These events are not delivered any more."""

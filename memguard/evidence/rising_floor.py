@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import final
 
 from torch import nn
 
-from memguard.evidence.interface import Probe, ProbeContext
-from memguard.records.facts import Fact
+from memguard.evidence.interface import Probe
 from memguard.records.stats import BatchRecord, Stage
 from memguard.torch_objects.module_parts import parameters_of
 from memguard.torch_objects.storages import storages_of
@@ -45,8 +44,7 @@ class RisingFloorProbe(Probe):
     there when it is long.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._seen = self._without = 0
         self._floors = (_Floor(WINDOW, RISES), _Floor(LONG_WINDOW, LONG_RISES))
         self._level: int | None = None
@@ -152,8 +150,7 @@ FIRST_PAUSE = 1024
 class RecurringPeaksProbe(Probe):
     """Learns from the records at which training batches the peak is higher, and asks for a look at the next of them."""
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._seen = self._without = 0
         self._bar: float | None = None
         """Above it a peak stands out; None before the first ordinary batches."""

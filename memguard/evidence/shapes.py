@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from memguard.heap.tensors import is_tensor_class
+from memguard.heap.attributes import is_tensor_class
 from memguard.torch_objects.storages import unheard
 
 MAX_ENTRIES = 16

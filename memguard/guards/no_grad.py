@@ -22,8 +22,8 @@ from torch.overrides import TorchFunctionMode
 from memguard.allowing import GRAD, allowed
 from memguard.guards.differentiates import differentiates
 from memguard.guards.wanted import Place, whither
+from memguard.heap.attributes import is_tensor_class
 from memguard.heap.parameters import is_optimized
-from memguard.heap.tensors import is_tensor_class
 from memguard.source.fate import Fate
 from memguard.torch_objects.hidden_hooks import without_number
 from memguard.torch_objects.storages import unheard

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch.distributions import Distribution
 
-from memguard.heap.attributes import attributes_of, mro_of, namespace_of
-from memguard.heap.tensors import is_tensor
+from memguard.heap.attributes import attributes_of, is_tensor, mro_of, namespace_of
 
 FULL, SAMPLE = 64, 4
 """Containers of up to FULL elements are read whole, of longer ones SAMPLE from the front, the middle and the end."""

@@ -17,9 +17,8 @@ from typing import Any, final
 
 import torch
 
-from memguard.heap.attributes import attributes_of, is_numpy_array
+from memguard.heap.attributes import attributes_of, is_numpy_array, is_tensor_class
 from memguard.heap.containers import CONTAINERS, elements_of
-from memguard.heap.tensors import is_tensor_class
 from memguard.torch_objects.storages import storage_key, storage_of
 
 MAX_OBJECTS = 5_000

@@ -10,10 +10,10 @@ from typing import Any, Final, final
 
 import torch
 
+from memguard.heap.attributes import is_tensor
 from memguard.heap.children import ChildReader, Via
 from memguard.heap.containers import FULL, all_of, container_of, length_of, tensors_in
 from memguard.heap.roots import roots_of
-from memguard.heap.tensors import is_tensor
 from memguard.heap.walk import MAX_OBJECTS, Link, Walk
 from memguard.torch_objects.storages import storage_key
 

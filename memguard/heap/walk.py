@@ -17,11 +17,11 @@ from typing import Any, final
 import torch
 
 from memguard.clocks import thread_time
+from memguard.heap.attributes import is_tensor_class
 from memguard.heap.children import ChildReader, Held, Scope, Via
 from memguard.heap.containers import FULL, container_of, length_of, newest_of
 from memguard.heap.host_sizes import is_large_text
 from memguard.heap.roots import Root, RootFinder, is_user_module_name
-from memguard.heap.tensors import is_tensor_class
 
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 6

@@ -81,18 +81,6 @@ def find_key_statements(
     return best
 
 
-def find_self_filling(files: Iterable[str], sources: Sources) -> KeyStatement | None:
-    """The only statement of the user's that puts a list into itself, or into what it takes."""
-    found = []
-    for model in map(sources.get, files):
-        for call in model.all_of(ast.Call) if model is not None else ():
-            base = _base(method_base(call))
-            fills = base is not None and called_name(call) in ADDS
-            if model is not None and fills and any(_holds(arg, base or "") for arg in call.args):
-                found.append(_place(model, call, model.scope_at(call.lineno).path, base or ""))
-    return KeyStatement(found[0], CLOSES) if len(found) == 1 else None
-
-
 def _place(model: SourceModel, node: ast.expr, function: str, holder: str) -> Place:
     text = model.text(node.lineno, node.end_lineno)
     return Place(file=model.file, line=node.lineno, function=function, holder=holder, source=text)

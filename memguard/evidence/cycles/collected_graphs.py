@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import types
-from collections.abc import Callable
 from typing import Any, final
 
 import torch
@@ -14,9 +13,9 @@ from memguard.evidence.cycles.cycle_breaks import Circle, find_circle
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.function_contexts import function_of, kept_by, place_of_context
 from memguard.evidence.interface import Probe, ProbeContext
+from memguard.heap.attributes import is_tensor
 from memguard.heap.frames import is_user_file, read_locals
-from memguard.heap.tensors import is_tensor
-from memguard.records.facts import NOWHERE, Fact, FreedByCollector, FunctionContextHolds, Place
+from memguard.records.facts import NOWHERE, FreedByCollector, FunctionContextHolds, Place
 from memguard.source.expressions import is_none, last_name
 from memguard.source.model import SourceModel
 from memguard.torch_objects.storages import storages_of
@@ -38,8 +37,7 @@ class CyclesProbe(Probe):
     The cycle is named once, by a collection that keeps what it finds for a moment.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._collector = OnCollection(self._on_collection)
         self._graphs = self._seen = 0
         self._tried = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, final
 
 import torch
@@ -13,9 +13,9 @@ from torch import nn
 from memguard.evidence.cycles.collected_graphs import freed_by_collector, look_at_garbage
 from memguard.evidence.cycles.collector_events import OnCollection
 from memguard.evidence.forward_outputs import first_large_storage, large_storages
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.minimum_sizes import LEAST, PEAK_SHARE
-from memguard.records.facts import Fact, Place
+from memguard.records.facts import Place
 from memguard.records.stats import BatchRecord, Stage
 from memguard.torch_objects.module_parts import buffers_of, parameters_of
 from memguard.torch_objects.storages import StorageRef, storages_of
@@ -45,8 +45,7 @@ class CollectedMemoryProbe(Probe):
 
     always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._collector = OnCollection(self._on_collection)
         self._seen = self._falls = self._hits = self._tries = self._wait = 0
         self._last: int | None = None
@@ -163,8 +162,7 @@ class CollectedOutputsProbe(Probe):
     What reference counting frees is gone when the collector begins; what is gone when it ends was held by a circle.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._collector = OnCollection(self._on_collection)
         self._refs: list[tuple[Any, int]] = []
         self._input = 0
@@ -234,8 +232,7 @@ MIN_WEIGHTS, WEIGHTS_SHARE = 1024**2, 0.05
 class CollectedModelsProbe(Probe):
     """Counts models of one class; a collection shows which of the old ones nobody holds but they themselves."""
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._made: dict[str, list[weakref.ref[nn.Module]]] = {}
         self._due: str | None = None
         self._tries = 0

@@ -25,9 +25,8 @@ from torch import nn
 
 from memguard.evidence.cycles.strongly_connected import Edge, circular_parts, opens, reached_from
 from memguard.evidence.naming.names import user_files
-from memguard.heap.attributes import attributes_of, is_user_class, mro_of, namespace_of
+from memguard.heap.attributes import attributes_of, is_tensor, is_user_class, mro_of, namespace_of
 from memguard.heap.frames import is_user_file
-from memguard.heap.tensors import is_tensor
 from memguard.records.facts import NOWHERE, Place
 from memguard.source.circles import (
     CALLS,
@@ -36,7 +35,6 @@ from memguard.source.circles import (
     KeyStatement,
     find_attribute_closing,
     find_key_statements,
-    find_self_filling,
 )
 from memguard.source.model import SourceModel, Sources
 from memguard.torch_objects.storages import storages_of
@@ -304,8 +302,7 @@ def name_circle(part: Sequence[int], keyed: dict[int, list[Edge]], objects: Sequ
     sources = Sources()
     files = list(dict.fromkeys(user_files()))[:MAX_FILES]
     if not ends:
-        found = find_self_filling(files, sources)
-        return (found.place, f"{found.place.holder} <- list") if found is not None else None
+        return None
     by_attribute = any(_has_attributes(type(objects[index])) for index in part)
     others = {str(key) for index in part for key, _ in _items(objects[index])} - set(ends)
     statements = find_key_statements(list(ends), others, files, sources, by_attribute=by_attribute)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import final
 
 from torch import nn
@@ -23,13 +23,13 @@ from memguard.evidence.graphs.evaluated_models import (
     outermost_of,
     place_asked,
 )
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.minimum_sizes import LEAST, least_of_device, least_of_peak
 from memguard.evidence.naming.call_stacks import asking_frame, judging_frame, line_to_change, stack_of
 from memguard.heap.frames import place_of
 from memguard.heap.parameters import is_optimized
 from memguard.heap.roots import submodules_of
-from memguard.records.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.records.facts import NOWHERE, Place, UnusedGraphs
 from memguard.records.stats import Stage
 from memguard.source.fate import keeps_graph
 
@@ -52,8 +52,7 @@ class EvaluationProbe(Probe):
     for good.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._models: dict[tuple[int, bool], EvaluatedModel] = {}
         self._inner: list[ForwardGraph] = []
         self._used_batches: dict[int, int] = {}

@@ -18,7 +18,7 @@ from memguard.autograd.graph import GraphToken, iter_nodes
 from memguard.evidence.forward_outputs import graph_bytes
 from memguard.evidence.graphs.unused_gradients import Untaken, untaken_weights
 from memguard.evidence.guarded_hook import Hook
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.naming.call_stacks import asking_frame, name_in
 from memguard.heap.attributes import attributes_of
 from memguard.heap.children import children
@@ -26,7 +26,7 @@ from memguard.heap.containers import tensors_in
 from memguard.heap.frames import place_of, read_locals, user_frames
 from memguard.heap.parameters import held_parameters, is_optimized
 from memguard.heap.roots import submodules_of
-from memguard.records.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.records.facts import NOWHERE, Place, UnusedGraphs
 from memguard.records.stats import Stage
 from memguard.torch_objects.hidden_hooks import HiddenHook, without_number
 from memguard.torch_objects.module_parts import children_of, gradients_of, parameters_of, parts_of
@@ -123,8 +123,7 @@ class InnerFrozenProbe(Probe):
     Where a method of a part is called, and never the part, what the method calls is hooked in its place.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._parts: list[_Part] = []
         self._searched = False
         self._searches = 0

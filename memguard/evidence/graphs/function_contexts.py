@@ -7,18 +7,18 @@ import linecache
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, final
 
 import torch
 from torch import nn
 
 from memguard.autograd.graph import iter_nodes
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.heap.attributes import is_user_class
 from memguard.heap.children import children
 from memguard.heap.containers import tensors_in
-from memguard.records.facts import NOWHERE, Fact, FunctionContextHolds, Place
+from memguard.records.facts import NOWHERE, FunctionContextHolds, Place
 from memguard.torch_objects.storages import owned_storages, storages_of
 
 LOOKS = frozenset({1, 24})
@@ -29,8 +29,7 @@ LOOKS = frozenset({1, 24})
 class ContextsProbe(Probe):
     """Walks one graph of each model, and looks at what its Python nodes keep outside save_for_backward."""
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._forwards: dict[int, int] = {}
         self._open: set[int] = set()
         self._told: set[str] = set()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, final
 
 import torch
@@ -17,9 +17,8 @@ from torch import nn
 from memguard.autograd.graph import iter_nodes
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.guarded_hook import Hook
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.heap.containers import tensors_in
-from memguard.records.facts import Fact
 from memguard.records.stats import Stage
 from memguard.torch_objects.hidden_hooks import HiddenHook
 from memguard.torch_objects.module_parts import named_parts_of
@@ -40,8 +39,7 @@ class MarksProbe(Probe):
     output, where a backward enters it.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._open: list[ForwardGraph] = []
         self._reached: dict[int, int] = {}
         """Training forwards of each model whose backward arrived at the stem; enough of them, and it alone is asked."""
@@ -164,8 +162,7 @@ class StemProbe(Probe):
     torch the long way through its call. A compiled model gets no stem: hooks inside it would break its graph.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._found: dict[int, _Stem] = {}
         self._armed: dict[int, list[HiddenHook]] = {}
         self._searches: dict[int, int] = {}

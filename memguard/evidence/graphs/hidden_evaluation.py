@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias, final
 
@@ -15,12 +14,12 @@ from torch import nn
 from memguard.autograd.graph import saved_storages
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.guarded_hook import in_backward
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.other_threads import EvaluatedElsewhere
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import call_site, user_frames
 from memguard.heap.parameters import is_optimized
-from memguard.records.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.records.facts import NOWHERE, Place, UnusedGraphs
 from memguard.records.stats import Stage
 from memguard.torch_objects.module_parts import buffers_of, parameters_of
 from memguard.torch_objects.storages import storages_of
@@ -77,8 +76,7 @@ class TrainingPassesProbe(Probe):
     a backward used others that came by the same lines, batches are left out on purpose: easy ones, say.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._models: dict[int, _Model] = {}
 
     def on_forward_end(self, module: nn.Module, args: tuple[object, ...], output: object) -> None:
@@ -167,8 +165,7 @@ class ThreadedEvaluationProbe(Probe):
     A copy of the model that is made for a thread is not guarded, and not heard.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._asked: set[int] = set()
         """Models of which all is known."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, final
 
 import torch
@@ -11,9 +11,8 @@ from torch import nn
 
 from memguard.autograd.graph import iter_nodes
 from memguard.evidence.guarded_hook import Hook
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.heap.parameters import ParameterAt, trainable
-from memguard.records.facts import Fact
 from memguard.torch_objects.hidden_hooks import without_number
 from memguard.torch_objects.module_parts import gradient_of
 
@@ -31,8 +30,7 @@ class ManualStepsProbe(Probe):
     replaced, or the tensor itself changed in place: the backward has served. It ends with the first optimizer step.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._counted = 0
         self._place: Place | None = None
         self._followed = 0

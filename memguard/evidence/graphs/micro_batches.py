@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, final
 
 import torch
@@ -11,10 +11,10 @@ from torch import nn
 from memguard.evidence.forward_outputs import large_storages
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.graph_contents import who_holds
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.minimum_sizes import LEAST_REMARK, REMARK_SHARE, least_of_peak, least_of_remark
 from memguard.evidence.naming.holders import Holder
-from memguard.records.facts import Fact, MicroBatchGraphs, MicroBatchOutputs, Place
+from memguard.records.facts import MicroBatchGraphs, MicroBatchOutputs, Place
 from memguard.records.stats import Stage
 from memguard.torch_objects.storages import StorageRef, owned_storages, storage_key
 
@@ -47,8 +47,7 @@ class MicroBatchesProbe(Probe):
     it and none came.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self.deaf = frozenset({_STEP})  # an ordinary loop's steps are none of its business, and stay fast
         self._spent: dict[int, tuple[ForwardGraph, int]] = {}
         """Marks whose backward ran before a later forward, and the backwards through each at that time."""
@@ -56,7 +55,7 @@ class MicroBatchesProbe(Probe):
         """Optimizer steps before the marks in `_spent`."""
         self._needed, self._looks = FEWEST, 0
         self._early = FEWEST
-        """Graphs at which it is asked whether to report before the step."""
+        """Graphs at which it is asked whether to self.report before the step."""
         self._has_searched = False
         self._filled: Place | None = None
         """Where they were collected in this step: the function may have returned by the time the optimizer steps."""
@@ -222,8 +221,7 @@ class MicroOutputsProbe(Probe):
     steps though its graph is not: detached logits that wait for a metric. One that no backward has used is a plan.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self.deaf = frozenset({_OUTPUTS, _STEP})
         self._steps, self._forwards = -1, 0
         self._outputs: list[_Output] = []

@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from memguard.heap.attributes import attributes_of, is_user_class
+from memguard.heap.attributes import attributes_of, is_tensor, is_user_class
 from memguard.heap.frames import read_locals
 from memguard.heap.roots import submodules_of
-from memguard.heap.tensors import is_tensor
 from memguard.records.facts import Place
 from memguard.source.expressions import Chain
 from memguard.source.states import called_chain, is_blended_state, is_made_by_part, is_read_first

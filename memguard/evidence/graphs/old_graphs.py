@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, final
 
 from torch import nn
@@ -31,11 +31,10 @@ from memguard.evidence.graphs.periodic_graphs import (
     graphs_needed,
     recursion_needed,
 )
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import call_site, function_key, user_frames
 from memguard.heap.parameters import is_optimized
-from memguard.records.facts import Fact
 from memguard.records.stats import Stage
 
 MIN_STEPS = 3
@@ -54,8 +53,7 @@ class GraphsProbe(Probe):
     eight batches are no last-k window any more. Before the first optimizer step nothing is concluded in training.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._carried = False
         self._needed = {True: FEWEST, False: FEWEST}
         """Graphs at intervals that suffice, used ones or not; an entry goes once they are no question any more."""
@@ -68,9 +66,9 @@ class GraphsProbe(Probe):
         """The batch from which on many looks may be asked for again."""
         self._ended = self._unseen = -1
         """The last batch that was looked at, and the last that was not."""
-        self._saved = SavedTensors(watch, report, self.holders)
+        self._saved = SavedTensors(self.watch, self.report, self.holders)
         self._idle: bool | None = None
-        self._keepers = Keepers(watch, report, self.holders, self._saved)
+        self._keepers = Keepers(self.watch, self.report, self.holders, self._saved)
         self._causes = self._keepers.causes
         self._tied_at = MIN_BATCHES
         """Batches with a graph of a backward with create_graph, without steps, at which somebody is looked for."""

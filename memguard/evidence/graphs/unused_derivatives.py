@@ -6,7 +6,6 @@ import inspect
 import linecache
 import re
 import weakref
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -16,9 +15,9 @@ from torch import nn
 from memguard.autograd.graph import held_bytes, leaves_of
 from memguard.evidence.forward_outputs import graph_bytes
 from memguard.evidence.graph_tracker import Derivative, ForwardGraph
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.minimum_sizes import least_of_remark
-from memguard.records.facts import NOWHERE, Fact, Place, UnusedGraphs
+from memguard.records.facts import NOWHERE, Place, UnusedGraphs
 from memguard.source.stores import assigned_at
 from memguard.torch_objects.storages import storages_of
 
@@ -74,8 +73,7 @@ class DerivativesProbe(Probe):
     judged in that mode of the model.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._models: dict[int, _Model | None] = {}
         """None for a model that is no such one, or has nothing more to tell."""
         self._open: list[tuple[ForwardGraph, Derivative]] = []

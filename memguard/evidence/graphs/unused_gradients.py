@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -12,14 +12,14 @@ from torch import nn
 
 from memguard.evidence.forward_outputs import graph_bytes
 from memguard.evidence.graph_tracker import ForwardGraph
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.minimum_sizes import least_of_remark
 from memguard.evidence.naming.call_stacks import Stack, line_to_change, stack_of
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import call_site, find_only_call, user_frames
 from memguard.heap.parameters import ParameterAt, held_parameters, is_optimized, trainable
 from memguard.heap.roots import submodules_of
-from memguard.records.facts import NOWHERE, Fact, Place, UntakenGradients, UnusedGraphs
+from memguard.records.facts import NOWHERE, Place, UntakenGradients, UnusedGraphs
 from memguard.torch_objects.module_parts import gradient_of, gradients_of, parameters_of
 from memguard.torch_objects.storages import storages_of
 
@@ -57,8 +57,7 @@ class UnownedGradientsProbe(Probe):
     gradients that nobody ever takes away, they never change, and no optimizer holds any of them while others step.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._models: dict[int, _Model] = {}
         self._done: set[int] = set()
         self.unsubscribe("on_forward_start")
@@ -160,8 +159,7 @@ class UntakenGradientsProbe(Probe):
     never change, they were to be frozen: the backbone under adapters, the network inside a loss.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._found: list[tuple[weakref.ref[nn.Module], list[Untaken]]] | None = None
         """By root model; None before the first look."""
 
@@ -259,8 +257,7 @@ class DroppedGradientsProbe(Probe):
     that is still the same one by then was used, and nothing more is asked of that model.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._open: list[tuple[ForwardGraph, weakref.ref[nn.Module], Place]] = []
         """Forwards since the last step, of inputs that want no gradient, and the lines that called them."""
         self._lines: dict[tuple[int, Place], _Line] = {}

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, final
 import torch
 
 from memguard.clocks import perf_counter
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.heap.frames import is_user_frame, place_of
-from memguard.records.facts import EmptyCacheCalls, Fact, Place
+from memguard.records.facts import EmptyCacheCalls, Place
 from memguard.records.stats import Stage
 
 TELL = (6, 20, 200, 2000)
@@ -87,8 +87,7 @@ class CacheCallsProbe(Probe):
 
     always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})  # which is heard when there is something to tell
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._sites: Counter[Place] = Counter()
         self._calls = self._calls_in_training = 0
         self._first_batch = self._first_step = 0

@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import types
 import weakref
-from collections.abc import Callable
 from typing import Any, final
 
 from memguard.evidence.host.datasets import ITERATORS, reading_of
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.kept.growth_facts import MIN_HOST_BYTES
 from memguard.evidence.kept.incremental_scan import grew
 from memguard.heap.frames import is_user_frame
 from memguard.heap.roots import MAX_OBJECTS, instances_of
-from memguard.records.facts import Fact
 from memguard.records.stats import BatchRecord, Stage
 
 LOOKS = (5, 17, 199)
@@ -33,8 +31,7 @@ class GeneratorsProbe(Probe):
     has no name, as in ``for x in DataLoader(Images())``.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._batches = 0
         self._before: BatchRecord | None = None
 

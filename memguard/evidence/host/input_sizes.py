@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, final
 
@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from memguard.evidence.host.datasets import batching_place, may_cut, place_of_attribute, readings, unwrap
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.shapes import Entry, count_elements, describe_shapes
 from memguard.heap.frames import call_site
-from memguard.records.facts import NOWHERE, Fact, InputSize, ModelCalled, Place
+from memguard.records.facts import NOWHERE, InputSize, ModelCalled, Place
 from memguard.records.stats import Stage
 
 MAX_SIZES = 96
@@ -38,8 +38,7 @@ _TRAIN = Stage.TRAIN  # asked in each batch; an attribute of an Enum is looked u
 class CalledProbe(Probe):
     """Tells once for each stage where its first forward is called; in training, that of a model which is trained."""
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._told: set[Stage] = set()
 
     def on_stage_start(self, stage: Stage) -> None:
@@ -63,8 +62,7 @@ class CalledProbe(Probe):
 class InputSizesProbe(Probe):
     """Tells new sizes of the input while they vary."""
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._batch = -1
         self._told: set[int] = set()
         self._entries: deque[tuple[Entry, ...]] = deque(maxlen=KEPT)

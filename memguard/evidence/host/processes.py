@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, final
 
 import torch
 from torch import nn
 
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.heap.frames import user_frames
-from memguard.records.facts import NOWHERE, CompiledGraphs, Fact, OtherDevice, PinnedCacheGrows, PinnedRounded
+from memguard.records.facts import NOWHERE, CompiledGraphs, OtherDevice, PinnedCacheGrows, PinnedRounded
 from memguard.source.sites import compile_site
 from memguard.torch_objects.module_parts import parameters_of
 from memguard.torch_objects.storages import storage_key
@@ -32,8 +32,7 @@ class CompilationsProbe(Probe):
     the allocator.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._last = (0, 0)
         self._private = PrivatePools()
         self._pools, self._ask_pools = (0, 0), FIRST
@@ -115,10 +114,9 @@ def unique_graphs() -> int:
 class OtherDevicesProbe(Probe):
     """Asks a few times whether this process holds memory on a CUDA device that is not its own."""
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._looks = [FIRST, 256]
-        if not watch.device.startswith(("cuda", "auto")):
+        if not self.watch.device.startswith(("cuda", "auto")):
             self.unsubscribe("on_batch_end")
 
     def on_batch_end(self) -> None:
@@ -212,8 +210,7 @@ class PinnedProbe(Probe):
     What a checkpoint is staged in, or what is offloaded, is made of a few large tensors; batches come in and out.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._next = FIRST_LOOK
         self._held: list[tuple[int, int]] = []
         self._searches, self._searched = SEARCHES, 0

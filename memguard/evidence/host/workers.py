@@ -7,7 +7,7 @@ import dis
 import functools
 import itertools
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, final
 
 from torch import nn
@@ -20,11 +20,11 @@ from memguard.evidence.host.datasets import (
     unbounded_caches,
     unwrap,
 )
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.heap.attributes import attributes_of, is_user_class, mro_of, namespace_of
 from memguard.heap.containers import container_of, length_of
 from memguard.heap.host_sizes import host_size
-from memguard.records.facts import Fact, Place, WorkerObjects
+from memguard.records.facts import Place, WorkerObjects
 from memguard.records.stats import Stage
 from memguard.source.bounds import NO_CACHE, bounds_of
 from memguard.source.model import Sources
@@ -171,8 +171,7 @@ _CONTAINERS: tuple[type, ...] = (list, dict, tuple, set, collections.deque)
 class WorkersProbe(Probe):
     """Looks once at the datasets that workers read."""
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._batches = self._without = 0
 
     def on_stage_start(self, stage: Stage) -> None:

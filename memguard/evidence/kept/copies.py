@@ -16,10 +16,9 @@ import torch
 from memguard.evidence.kept.incremental_scan import MIN_MERGED
 from memguard.evidence.naming.capacities import capacity_of, outgrew
 from memguard.evidence.naming.holders import HolderSearch
-from memguard.heap.attributes import attributes_of, is_user_class
+from memguard.heap.attributes import attributes_of, is_stored, is_tensor_class, is_user_class
 from memguard.heap.containers import container_of, is_named, length_of, tensors_in
 from memguard.heap.roots import submodules_of
-from memguard.heap.tensors import is_stored, is_tensor_class
 from memguard.heap.walk import Link
 from memguard.records.facts import CheckpointKept, Fact, ModelCopies, Place
 from memguard.records.stats import Stage

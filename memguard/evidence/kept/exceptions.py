@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Final, final
 
 from memguard.autograd.graph import held_bytes
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.oom.errors import oom_in
 from memguard.heap.children import Via
@@ -23,7 +23,7 @@ from memguard.heap.frames import (
     running_frames,
     user_frames,
 )
-from memguard.records.facts import ExceptionHolds, Fact, Place
+from memguard.records.facts import ExceptionHolds, Place
 from memguard.source.sites import handler_at
 from memguard.torch_objects.storages import owned_storages, storages_of
 
@@ -38,8 +38,7 @@ _FAILURES: Final = (BaseException, types.TracebackType)
 class ExceptionsProbe(Probe):
     """Asks at each forward whether an out-of-memory error is being handled right now."""
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._looks = 0
         self._told: set[tuple[str | None, int]] = set()
         """File and line of the handlers."""

@@ -8,16 +8,16 @@ in the place of its DTensors, so that nothing private of torch is asked.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, final
 
 import torch
 from torch import nn
 
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.heap.frames import call_site
-from memguard.records.facts import NOWHERE, Fact, GatheredWeights, Place
+from memguard.records.facts import NOWHERE, GatheredWeights, Place
 from memguard.torch_objects.module_parts import named_parameters_of
 from memguard.torch_objects.storages import is_sharded, storages_of
 
@@ -47,8 +47,7 @@ class _Sharded:
 class GatheredWeightsProbe(Probe):
     """Asks each sharded model after the optimizer's step, when no weights need to be whole."""
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._sharded: list[_Sharded] = []
         self.deaf = frozenset({"on_forward_start", "on_optimizer_step_end"})
 

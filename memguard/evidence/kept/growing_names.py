@@ -7,11 +7,11 @@ anew at each look, so that its last figure is not that of the first alarm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.kept.retained import Kept, Name, kept_by_name
 from memguard.evidence.naming.capacities import capacity_of, outgrew
 from memguard.evidence.naming.holders import HolderSearch
@@ -77,8 +77,7 @@ class _Look:
 class GrowingNamesProbe(Probe):
     """Compares what names keep whenever the floor of training has risen notably."""
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._seen = self._looks = 0
         self._steps = StepFloor()
         self._ends: list[int] = []

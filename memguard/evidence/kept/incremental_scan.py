@@ -15,12 +15,11 @@ import torch
 from torch import nn
 
 from memguard.evidence.interface import ProbeContext
-from memguard.heap.attributes import attributes_of
+from memguard.heap.attributes import attributes_of, is_tensor, is_tensor_class
 from memguard.heap.children import Via
 from memguard.heap.containers import container_of, elements_of, is_named, length_of, unwrapped
 from memguard.heap.history import MIN_GROWTH, HeapHistory, ObjectGrowth, is_plain, telling_element
 from memguard.heap.host_sizes import block_of, is_from_worker, size_of
-from memguard.heap.tensors import is_tensor, is_tensor_class
 from memguard.heap.walk import Link, SlicedWalk
 from memguard.torch_objects.storages import storage_key, storages_of
 

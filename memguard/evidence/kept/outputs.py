@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from memguard.evidence.forward_outputs import large_storages
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.kept.retained import kept_around
 from memguard.evidence.minimum_sizes import LEAST_REMARK, least_of_device
 from memguard.evidence.naming.capacities import capacity_of, outgrew
@@ -22,7 +22,7 @@ from memguard.heap.containers import tensors_in
 from memguard.heap.frames import user_frames
 from memguard.heap.roots import roots_of
 from memguard.heap.snapshot import HeapSnapshot
-from memguard.records.facts import Fact, KeptOutputs, Place, ViewsPinStorage
+from memguard.records.facts import KeptOutputs, Place, ViewsPinStorage
 from memguard.records.facts.storages import OF_BATCHES
 from memguard.records.stats import Stage
 from memguard.source.bounds import Bound, bounds_of, is_cache
@@ -67,8 +67,7 @@ class _Output:
 class OutputsProbe(Probe):
     """Follows the storages of the models' outputs, and counts at times what user code holds."""
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._new: list[_Output] = []
         """Of this batch and the one before."""
         self._new_bytes = 0

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable
 from typing import final
 
 from torch import nn
 
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.kept.copies import CopyGroups, find_copies
 from memguard.evidence.kept.exceptions import find_stored
 from memguard.evidence.kept.growing_objects import handed_facts, swollen_facts
@@ -22,7 +21,7 @@ from memguard.evidence.kept.views import ReportedViews, find_pins, used_state
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.owners import state_of
 from memguard.heap.frames import user_frames
-from memguard.records.facts import ExceptionHolds, Fact
+from memguard.records.facts import ExceptionHolds
 from memguard.records.stats import Stage
 from memguard.torch_objects.module_parts import gradients_of, parameters_of
 from memguard.torch_objects.storages import owned_storages, storages_of
@@ -41,8 +40,7 @@ class ScansProbe(Probe):
     A round only counts. What it suspects is looked at by one real walk, which names the statement that adds.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._stages: dict[Stage, ScanSchedule] = {}
         self._passes: dict[Stage, int] = {}
         self._ended: dict[Stage, tuple[ScanSchedule, int]] = {}
@@ -54,8 +52,8 @@ class ScansProbe(Probe):
         """Batches and optimizer steps so far, at the slices of the last rounds."""
         self._rose: int | None = None
         """When the floor was last seen to rise, and rounds were asked for."""
-        self._views = ReportedViews(watch, report)
-        self._grown = GrownContainers(watch, report, self._views, self._steps_since)
+        self._views = ReportedViews(self.watch, self.report)
+        self._grown = GrownContainers(self.watch, self.report, self._views, self._steps_since)
         self._piles = CopyGroups()
         self._exceptions: set[object] = set()
         self._evaluated: frozenset[int] = frozenset()

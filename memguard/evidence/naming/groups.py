@@ -10,8 +10,8 @@ from typing import final
 import torch
 
 from memguard.evidence.naming.names import growing, innermost
+from memguard.heap.attributes import is_tensor
 from memguard.heap.children import Scope, Via
-from memguard.heap.tensors import is_tensor
 from memguard.heap.walk import Link
 from memguard.source.expressions import called_name, chains_of
 from memguard.source.model import SourceModel, Sources

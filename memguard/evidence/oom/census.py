@@ -15,8 +15,8 @@ from torch import nn
 
 from memguard.autograd.graph import SHOWS_SAVED, iter_nodes, leaves_of, saved_tensors
 from memguard.evidence.oom.variables import Stack
+from memguard.heap.attributes import is_tensor_class
 from memguard.heap.containers import tensors_in
-from memguard.heap.tensors import is_tensor_class
 from memguard.torch_objects.module_parts import named_buffers_of, named_parameters_of
 from memguard.torch_objects.storages import main_storage, storage_key
 

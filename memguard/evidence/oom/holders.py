@@ -20,10 +20,9 @@ from memguard.evidence.oom.variables import (
     items_of,
     variables_of,
 )
-from memguard.heap.attributes import is_user_class
+from memguard.heap.attributes import is_tensor, is_user_class
 from memguard.heap.containers import container_of, tensors_in
 from memguard.heap.frames import failed_frames, is_user_frame, place_of, read_locals
-from memguard.heap.tensors import is_tensor
 from memguard.postmortem.scene import HeldException, KeptTensors, TopLine
 from memguard.records.facts import NOWHERE, Place
 from memguard.source.model import Sources

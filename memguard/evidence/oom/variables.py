@@ -14,11 +14,10 @@ import torch
 from torch import nn
 
 from memguard.evidence.naming.names import files_of_owner, sought_of, user_files
-from memguard.heap.attributes import attributes_of, is_user_class
+from memguard.heap.attributes import attributes_of, is_tensor, is_user_class
 from memguard.heap.children import MODULE_INTERNALS, Scope, Via
 from memguard.heap.containers import all_of, tensors_in
 from memguard.heap.frames import is_user_frame, place_of, read_locals
-from memguard.heap.tensors import is_tensor
 from memguard.heap.walk import Link
 from memguard.records.facts import NOWHERE, Place
 from memguard.source.fate import Fate, fate_of

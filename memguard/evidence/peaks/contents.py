@@ -12,7 +12,7 @@ from torch import nn
 from memguard.autograd.graph import SHOWS_SAVED, iter_nodes, saved_tensors
 from memguard.evidence.graphs.graph_marks import is_compiled
 from memguard.evidence.guarded_hook import Hook
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.owners import MAX_OF_ONE
 from memguard.evidence.peaks.module_calls import ModuleCalls, Moment, next_number
 from memguard.heap.containers import tensors_in
@@ -48,8 +48,7 @@ class _Saved(NamedTuple):
 class ContentsProbe(Probe):
     """Takes the contents of the peak in the first batches, and where peak or inputs became larger since."""
 
-    def __init__(self, watch: ProbeContext, report: Any) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._taken = self._highest = self._worth = self._inputs = self._steps = 0
         self._calls: ModuleCalls | None = None
         self._model: int | None = None

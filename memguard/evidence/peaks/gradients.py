@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
 import torch
 from torch import nn
 
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.heap.frames import call_site, find_call, find_only_call, place_of, user_frames
 from memguard.heap.parameters import ParameterAt, gradients_at, trainable
-from memguard.records.facts import Fact, GradientsWithGraph, OptimizerStateAhead, PilingGradients, Place, StaleGradients
+from memguard.records.facts import GradientsWithGraph, OptimizerStateAhead, PilingGradients, Place, StaleGradients
 from memguard.records.stats import BatchRecord, Stage
 from memguard.source.remaking import drops_gradients_below
 from memguard.torch_objects.module_parts import (
@@ -47,8 +47,7 @@ _BACKWARDS = ("backward", "manual_backward", "grad")
 class GradientsProbe(Probe):
     """Looks at gradients where they should be gone, and at an optimizer before its first step."""
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._stepped = False
         self._looks = 0
         self._one: tuple[int, int] | None = None
@@ -299,8 +298,7 @@ class PilingGradientsProbe(Probe):
 
     always: ClassVar[frozenset[str]] = frozenset({"on_optimizer_step_start"})  # a second one steps between two batches
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._left: dict[int, int] = {}
         """Looks that are left at an optimizer of sparse gradients, by its identity."""
         self._piles: dict[int, _Pile] = {}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, final
 
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.kept.growth_facts import GrowthUpdates
 from memguard.heap.frames import is_user_file
-from memguard.records.facts import Fact, Place, SurvivingAllocations
+from memguard.records.facts import Place, SurvivingAllocations
 from memguard.records.stats import BatchRecord, Stage
 from memguard.source.stores import assigned_at
 
@@ -100,16 +100,15 @@ class HistoryProbe(Probe):
 
     always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._seen = 0
         self._lowest: int | None = None
         self._floors: list[int] = []
         self._left = 0
         self._begun = -1
-        self._recording = AllocationRecording(watch)
+        self._recording = AllocationRecording(self.watch)
         self._looks = self._without = 0
-        self._anew = GrowthUpdates(watch, report)
+        self._anew = GrowthUpdates(self.watch, self.report)
 
     def install(self) -> None:
         """Where nobody can write a history, there is nothing to watch for."""

@@ -12,9 +12,9 @@ from typing import final
 
 import torch
 
+from memguard.heap.attributes import is_tensor
 from memguard.heap.containers import elements_of, tensors_in
 from memguard.heap.frames import is_module_level, is_script, read_locals, user_frames
-from memguard.heap.tensors import is_tensor
 from memguard.records.facts import Place
 from memguard.source.model import Sources
 from memguard.source.reads import read_local

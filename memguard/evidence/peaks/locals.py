@@ -14,14 +14,14 @@ import torch
 from torch import nn
 
 from memguard.autograd.graph import saved_storages
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.minimum_sizes import least_of_device, least_of_peak, least_of_remark
 from memguard.evidence.owners import state_of
 from memguard.evidence.peaks.large_locals import LargeLocal, find_large_locals, hangs_on_others, is_on_host
+from memguard.heap.attributes import is_tensor
 from memguard.heap.containers import elements_of, tensors_in
 from memguard.heap.frames import read_locals, user_frames
-from memguard.heap.tensors import is_tensor
-from memguard.records.facts import Fact, LargeLocals, PreviousOutputsAlive
+from memguard.records.facts import LargeLocals, PreviousOutputsAlive
 from memguard.source.model import Sources
 from memguard.source.stores import spelled
 from memguard.torch_objects.storages import owned_storages, storages_of
@@ -34,8 +34,7 @@ LOOKS = frozenset({2, 4, 40})
 class LocalsProbe(Probe):
     """Asks at a few optimizer steps what the functions on the stack still hold, and generators that wait."""
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._steps = 0
         self._told: set[str] = set()
         self._forward: dict[CodeType, int] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -12,7 +11,7 @@ import torch
 from torch import nn
 
 from memguard.evidence.guarded_hook import in_backward
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.peaks.history import AllocationRecording
 from memguard.evidence.peaks.loss_logits import (
     LEAST,
@@ -27,7 +26,7 @@ from memguard.evidence.peaks.loss_logits import (
 )
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import call_site, find_call, is_user_file
-from memguard.records.facts import NOWHERE, Fact, LargeLogits, Place
+from memguard.records.facts import NOWHERE, LargeLogits, Place
 from memguard.records.stats import Stage
 from memguard.source.upcasts import find_upcast
 from memguard.torch_objects.storages import owned_storages
@@ -74,8 +73,7 @@ class LogitsProbe(Probe):
     Where the logits may have been copied and are much of the peak, the history of one more batch tells by which line.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._forwards = self._narrow = self._histories = self._batches = self._peak = 0
         self._losses = self._of_forward = 0
         """Losses in a row without wide logits behind them, and with them since the last forward."""
@@ -85,7 +83,7 @@ class LogitsProbe(Probe):
         self._open: _Seen | None = None
         self._waiting: LargeLogits | None = None
         """What is told if the history shows no copy."""
-        self._recording = AllocationRecording(watch)
+        self._recording = AllocationRecording(self.watch)
         self.unsubscribe("on_batch_start", "on_batch_end")
 
     def remove(self) -> None:

@@ -7,7 +7,7 @@ import statistics
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any, final
 
@@ -16,9 +16,8 @@ from torch import nn
 
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.minimum_sizes import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE
-from memguard.heap.attributes import attributes_of, is_user_class
+from memguard.heap.attributes import attributes_of, is_tensor, is_user_class
 from memguard.heap.frames import is_module_level, read_locals, user_frames
-from memguard.heap.tensors import is_tensor
 from memguard.records.facts import Fact, Place, ReboundTensor
 from memguard.records.stats import BatchRecord, Stage
 from memguard.source.remaking import remade_attribute, remade_elsewhere, remade_variable
@@ -50,8 +49,7 @@ class RemadeProbe(Probe):
     training: what it made anew, as features of a whole data set, is there in the training that follows.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._peaks: deque[int] = deque(maxlen=USUAL)
         self._records = self._looks = 0
         self._bar = float("inf")
@@ -245,8 +243,7 @@ TRIES = 3
 class ModelSeriesProbe(Probe):
     """Sees models come one after the other under one name that nothing drops before."""
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._made: dict[str, list[tuple[weakref.ref[nn.Module], int, int]]] = {}
         """By class: the models, the batch in which each was first called, and its size, but for the first."""
         self._due: str | None = None

@@ -12,9 +12,9 @@ from typing import final
 import torch
 import torch.utils.checkpoint
 
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.heap.frames import call_site, is_user_frame, place_of, user_frames
-from memguard.records.facts import AutocastOpen, Fact, Place
+from memguard.records.facts import AutocastOpen, Place
 from memguard.source.model import SourceModel
 from memguard.source.sites import AutocastRegions
 from memguard.torch_objects.module_parts import parameters_of
@@ -30,12 +30,11 @@ _any_autocast: Callable[[], bool] | None = getattr(torch._C, "_is_any_autocast_e
 class AutocastProbe(Probe):
     """Asks at the edges of batches whether an autocast region is open."""
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._open = self._others = 0
-        if watch.lightning:  # precision plugins open a region around each step
+        if self.watch.lightning:  # precision plugins open a region around each step
             self.unsubscribe("on_batch_end")
-        own = watch.device.partition(":")[0]
+        own = self.watch.device.partition(":")[0]
         self._kinds = (own, "cpu") if own in ("cuda", "xpu", "mps") else ("cpu", "cuda")
 
     def on_batch_end(self) -> None:

@@ -6,12 +6,12 @@ On a real device where memory is tight enough for it to matter, and only there: 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from memguard.clocks import time_ns
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.minimum_sizes import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE, least_of_device
 from memguard.evidence.peaks.history import AllocationRecording
 from memguard.evidence.peaks.idle_locals import idle_at_peak
@@ -44,8 +44,7 @@ LARGE = 0.2
 class RebindsProbe(Probe):
     """Looks once at training, and once at evaluation."""
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        super().__init__(watch, report)
+    def _prepare(self) -> None:
         self._counts = dict.fromkeys(BATCHES, 0)
         """Batches of each stage that is still to be looked at."""
         self._peaks = dict.fromkeys(BATCHES, 0)
@@ -55,10 +54,10 @@ class RebindsProbe(Probe):
         """Batches of that stage at which it ends."""
         self._stepped = False
         """Whether an optimizer stepped by the end of a batch."""
-        self._recording = AllocationRecording(watch)
+        self._recording = AllocationRecording(self.watch)
         self._ends: list[int] = []
         """When it began and its batches ended, in microseconds."""
-        self._last = LastBatch(watch, report)
+        self._last = LastBatch(self.watch, self.report)
         self._told: set[tuple[str | None, int | None]] = set()
         """Files and lines that were."""
 
