@@ -14,6 +14,7 @@ import argparse
 import csv
 import importlib.util
 import json
+import random
 import statistics
 import sys
 from collections import defaultdict
@@ -30,6 +31,7 @@ from tests.bench.published_processes import COMPILED, MIB, Row, in_process, same
 Sized = tuple[int, float, float, float]
 """A size, its published peak, and how far the forecasts alone and after its process are from it, in MiB."""
 NEAR_MIB = 0.1
+HALVINGS = 1000
 CARDS = {
     "NVIDIA A100-SXM4-80GB": "nvidia-a100-80gb",
     "NVIDIA H100 PCIe": "nvidia-h100",
@@ -195,6 +197,11 @@ def trainings(folder: Path, only: str, kept: Path | None) -> str:
         "",
         f"{len(good)} of {len(rows)} rows were forecast, in {seconds:.1f} seconds each at the median.",
         "",
+        *_of_halves("all runs", [one for one in good if not one[0]["oom"]]),
+        *_of_halves(
+            "convolutional networks", [one for one in good if not one[0]["oom"] and _convolves(runner, one[0])]
+        ),
+        "",
         "| | runs | median error | 90th percentile | largest | xMem's median | inside the range | wrong labels |",
         "|---|---|---|---|---|---|---|---|",
         _line("all", good),
@@ -209,6 +216,29 @@ def trainings(folder: Path, only: str, kept: Path | None) -> str:
             groups[part(one[0])].append(one)
         lines += [_line(title + name, ones) for name, ones in sorted(groups.items())]
     return "\n".join(lines) + "\n"
+
+
+def _convolves(runner: ModuleType, row: dict[str, Any]) -> bool:
+    return bool(runner.kind_of(row) == "convolutional networks")
+
+
+def _of_halves(name: str, ones: Sequence[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]) -> list[str]:
+    """How the median error differs between random halves of the runs: whether it hangs on single ones."""
+    far = [abs(errors["signed"]) for _, _, errors in ones]
+    if len(far) < 4:
+        return []
+    whole, chance = statistics.median(far), random.Random(0)
+    found = []
+    for _ in range(HALVINGS):
+        chance.shuffle(far)
+        half = len(far) // 2
+        found.append((statistics.median(far[:half]), statistics.median(far[half:])))
+    ordered = sorted(median for pair in found for median in pair)
+    alike = sum(all(abs(median / whole - 1) <= 1 / 3 for median in pair) for pair in found) / HALVINGS
+    return [
+        f"{name}: in {HALVINGS} random halvings nine in ten medians are between {_quantile(ordered, 0.05):.2%}",
+        f"and {_quantile(ordered, 0.95):.2%}; in {alike:.0%} both halves are within a third of the whole.",
+    ]
 
 
 def _what(row: dict[str, Any]) -> tuple[Any, ...]:

@@ -104,12 +104,12 @@ def _adapt(model: _Tuned, rank: int) -> None:
             setattr(layer.attention, name, _Adapted(getattr(layer.attention, name), rank))
 
 
-def _shard(model: _Tuned, offloaded: bool) -> None:
+def _shard(model: _Tuned, offloaded: bool, ends: bool) -> None:
     from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 
     dist.init_process_group("nccl")
     given: dict[str, Any] = {"offload_policy": CPUOffloadPolicy()} if offloaded else {}
-    for layer in (model.output, *reversed(model.layers), model.tok_embeddings):
+    for layer in (*model.layers, *((model.output, model.tok_embeddings) if ends else ())):
         fully_shard(layer, **given)
     fully_shard(model, **given)
 
@@ -132,6 +132,7 @@ def tuned(
     kept: str,
     sharded: bool = False,
     offloaded: bool = False,
+    ends: bool = False,
     waiting: bool = False,
     quantized: bool = False,
 ) -> Made:
@@ -143,6 +144,7 @@ def tuned(
         kept: "none": checkpoints of blocks; "all": no checkpoints.
         sharded: Over all processes.
         offloaded: Parameters, gradients and states are on the host.
+        ends: Embedding and output are sharded by themselves, not together.
         waiting: What the graph saves waits on the host.
         quantized: Frozen layers are in four bits.
     """
@@ -160,7 +162,7 @@ def tuned(
     for layer in model.layers:
         layer.compile()
     if sharded:
-        _shard(model, offloaded)
+        _shard(model, offloaded, ends)
     model.to_empty(device="cpu" if offloaded else "cuda")
     model.turns = model.turns.to("cuda")
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
