@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from memguard.errors import MemGuardError
+from memguard.evidence.owners import Owners, count_owners
 from memguard.forecast.forecasting import forecast_of
 from memguard.forecast.lightning import lightning_made
 from memguard.forecast.result import Forecast
@@ -14,8 +15,11 @@ from memguard.records.stats import BatchRecord, Stage
 from memguard.report.forecast_text import forecast_text
 from memguard.sinks.console import print_text
 from memguard.text.units import format_bytes
+from memguard.torch_objects.storages import unheard
 
 _STEPS = 3
+_WORTH_SAYING = 0.01
+"""Share of the measured peak by which a forecast must be off for its owner to be looked for."""
 _MOST_SECONDS = 120.0
 """A trace that takes longer is given up: the training waits for it."""
 
@@ -99,9 +103,39 @@ class FirstForecast:
         parts = [_beside("allocated", found.allocated_peak_bytes, self._allocated)]
         if self._reserved:
             parts.append(_beside("reserved", found.reserved_peak_bytes, self._reserved))
+        parts += missed_text(found, self._allocated, self._owners())
         if self._session.options.device.startswith("virtual"):
             parts.append("the virtual GPU runs the CPU's kernels, which take no workspaces")
         print_text(f"memguard: forecast and truth after {_STEPS} optimizer steps: {'; '.join(parts)}")
+
+    def _owners(self) -> Owners:
+        """Whose the memory is that stays between batches."""
+        watch, kind = self._session.watch, self._session.backend.device.partition(":")[0]
+        with unheard():
+            return count_owners(watch.models, watch.optimizers, device_type=kind if kind == "cuda" else None)
+
+
+def missed_text(found: Forecast, allocated_bytes: int, owners: Owners) -> list[str]:
+    """By which owner the forecast missed the measured peak, if it did by more than one per cent."""
+    off = found.allocated_peak_bytes - allocated_bytes
+    if abs(off) <= _WORTH_SAYING * allocated_bytes:
+        return []
+    told = {share.name: share.bytes for share in found.owners}
+    held = {
+        "parameters": owners.parameters_bytes,
+        "optimizer states": owners.optimizer_bytes,
+        "buffers": owners.buffers_bytes,
+    }
+    by_owner = {name: told.get(name, 0) - nbytes for name, nbytes in held.items()}
+    rest = off - sum(by_owner.values())
+    name = max(by_owner, key=lambda one: abs(by_owner[one]))
+    if abs(by_owner[name]) < abs(rest):
+        return [f"what differs most is activations, gradients and temporaries, {_signed(rest)}"]
+    return [f"what differs most is {name}, {_signed(by_owner[name])}: {format_bytes(held[name])} measured"]
+
+
+def _signed(nbytes: int) -> str:
+    return f"{format_bytes(abs(nbytes))} too {'much' if nbytes > 0 else 'little'}"
 
 
 def _beside(name: str, forecast_bytes: int, measured_bytes: int) -> str:

@@ -1,8 +1,13 @@
+from dataclasses import dataclass
+
 import lightning
 import pytest
 import torch
 
 import memguard
+from memguard.evidence.owners import Owners
+from memguard.forecast.result import Share
+from memguard.integrations.forecasting import missed_text
 from memguard.recording.reader import Recording, find_recordings
 from tests.forecast.test_lightning import Autoencoder
 
@@ -43,6 +48,31 @@ def test_the_truth_is_put_beside_the_forecast(tmp_path, capsys, name):
     (told,), (measured,) = recording.of_kind("forecast"), recording.of_kind("forecast_measured")
     assert told["verdict"] == "fits"
     assert measured["allocated_peak_bytes"] > 0 and told["allocated_peak_bytes"] > 0
+
+
+@dataclass
+class Forecasted:
+    """What of a forecast is compared."""
+
+    allocated_peak_bytes: int
+    owners: tuple[Share, ...]
+
+
+@pytest.mark.parametrize(
+    ("peak", "told"),
+    [
+        (1004, []),
+        (1300, ["what differs most is optimizer states, 200 bytes too much: 200 bytes measured"]),
+        (700, ["what differs most is activations, gradients and temporaries, 500 bytes too little"]),
+    ],
+)
+def test_a_miss_is_put_down_to_the_owner_that_differs_most(peak, told):
+    """Of those that stay between batches, or of what comes and goes; nothing is said within a per cent."""
+    held = Owners(
+        parameters_bytes=100, gradients_bytes=0, optimizer_bytes=200, buffers_bytes=0, batch_bytes=0, other_bytes=None
+    )
+    found = Forecasted(peak, (Share(name="parameters", bytes=100), Share(name="optimizer states", bytes=400)))
+    assert missed_text(found, 1000, held) == told
 
 
 def test_training_is_the_same_with_a_forecast(tmp_path):
