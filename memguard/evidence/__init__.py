@@ -22,7 +22,7 @@ from memguard.evidence.graphs.unused_gradients import (
 from memguard.evidence.host.cache_calls import CacheCallsProbe
 from memguard.evidence.host.generators import GeneratorsProbe
 from memguard.evidence.host.input_sizes import CalledProbe, InputSizesProbe
-from memguard.evidence.host.processes import CompilationsProbe, OtherDevicesProbe, PinnedProbe
+from memguard.evidence.host.processes import CompilationsProbe, OtherDevicesProbe, PinnedProbe, SentProbe
 from memguard.evidence.host.workers import WorkersProbe
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.kept.exceptions import ExceptionsProbe
@@ -76,6 +76,7 @@ PROBES: tuple[type[Probe], ...] = (
     CompilationsProbe,
     OtherDevicesProbe,
     PinnedProbe,
+    SentProbe,
     RisingFloorProbe,
     RecurringPeaksProbe,
     HistoryProbe,

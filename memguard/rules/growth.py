@@ -18,6 +18,7 @@ from memguard.records.facts import (
     ModelCopies,
     PilingGradients,
     RetainedGraphs,
+    SentToProcesses,
     SurvivingAllocations,
     UnexplainedGrowth,
     ViewsPinStorage,
@@ -160,6 +161,8 @@ class SteadyGrowth(Rule):
         """What the first telling was of copies of weights."""
         self._cycles: set[tuple[str | None, int | None]] = set()
         """Lines of backwards that were warned of, for they leave gradients that carry a graph."""
+        self._sent = 0
+        """Tensors that other processes may keep."""
         self._piled_graphs = False
         """Whether such graphs were met of many batches, or graphs that only the garbage collector frees."""
         self._told = False
@@ -172,6 +175,8 @@ class SteadyGrowth(Rule):
             self._told = True
             yield proven
         yield from self._caches.learn(self, fact, run)
+        if isinstance(fact, SentToProcesses):
+            self._sent = fact.tensors
         if isinstance(fact, UnexplainedGrowth) and not self._piled_graphs:  # of these nobody knows the bytes
             yield self._unexplained(fact)
         if isinstance(fact, PilingGradients):
@@ -271,14 +276,28 @@ class SteadyGrowth(Rule):
         """The curve, whether or not anybody is known; a remark, for a run may fill a memory on purpose."""
         rise = fact.to_bytes - fact.from_bytes
         how = "rose" if fact.fell else "never fell and rose"
-        known = f"what was named explains {format_bytes(fact.explained_bytes)} of these {format_bytes(rise)}"
+        known = "nothing is known of what keeps it"
+        if fact.explained_bytes:
+            known = f"what was named explains {format_bytes(fact.explained_bytes)} of these {format_bytes(rise)}"
+        advice = (
+            "a memory snapshot shows who allocated what is alive: torch.cuda.memory._record_memory_history(), then "
+            "`memguard snapshot FILE`."
+        )
+        if self._sent:
+            known += (
+                f". {plural(self._sent, 'tensor')} that this process sent to others through CUDA IPC "
+                f"{'is' if self._sent == 1 else 'are'} gone here, and what a receiver still has of them stays allocated"
+            )
+            advice = (
+                "let each receiver drop what it was sent (del, then torch.cuda.ipc_collect()) before more comes, or "
+                f"send the same tensor again, filled anew; {advice}"
+            )
         return self.claim(
             fact,
             Severity.INFO,
             f"what stays allocated after a batch {how} from {format_bytes(fact.from_bytes)} to "
-            f"{format_bytes(fact.to_bytes)}; {known if fact.explained_bytes else 'nothing is known of what keeps it'}.",
-            "a memory snapshot shows who allocated what is alive: torch.cuda.memory._record_memory_history(), then "
-            "`memguard snapshot FILE`.",
+            f"{format_bytes(fact.to_bytes)}; {known}.",
+            advice,
             nbytes=rise,
         )
 

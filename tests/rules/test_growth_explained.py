@@ -14,6 +14,7 @@ from memguard.records.facts import (
     KeptOutputs,
     ModelCopies,
     PilingGradients,
+    SentToProcesses,
     SurvivingAllocations,
     UnexplainedGrowth,
     UnusedGraphs,
@@ -162,6 +163,16 @@ def test_a_curve_whose_cause_is_told_is_not_told_again() -> None:
     teacher = UnusedGraphs(**AT, module="Net", count=4, forwards=4, frozen=True, gradients_bytes=4 * GIB)
     (told,) = judge(RULES["MG202"](), teacher)
     assert [claim.code for claim in settle([alone, told])] == ["MG202"]
+
+
+def test_a_curve_without_a_name_says_what_other_processes_may_keep() -> None:
+    """What was sent to them through CUDA IPC is nobody's here any more."""
+    curve = UnexplainedGrowth(**{**AT, "place": NOWHERE}, from_bytes=GIB, to_bytes=5 * GIB, explained_bytes=0)
+    (told,) = judge(RULES["MG501"](), SentToProcesses(**AT, tensors=128), curve)
+    assert "128 tensors that this process sent to others through CUDA IPC are gone here" in told.message
+    assert "ipc_collect" in told.advice
+    (alone,) = judge(RULES["MG501"](), curve)
+    assert "IPC" not in alone.message + alone.advice
 
 
 def test_copies_that_were_not_counted_at_the_end_are_about_so_many() -> None:

@@ -1,4 +1,4 @@
-"""Rare readings of the process: compiled or captured graphs, memory on other devices, the cache of pinned memory."""
+"""Rare readings of the process: graphs, memory on other devices or sent to other processes, pinned memory."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ from typing import Any, final
 
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import shared_cache  # private; checked in torch 2.4, 2.13 and 2.15
 
 from memguard.evidence.interface import Probe
 from memguard.heap.frames import user_frames
-from memguard.records.facts import NOWHERE, CompiledGraphs, OtherDevice, PinnedCacheGrows, PinnedRounded
+from memguard.records.facts import (
+    NOWHERE,
+    CompiledGraphs,
+    OtherDevice,
+    PinnedCacheGrows,
+    PinnedRounded,
+    SentToProcesses,
+)
 from memguard.source.sites import compile_site
 from memguard.torch_objects.module_parts import parameters_of
 from memguard.torch_objects.storages import storage_key
@@ -190,6 +198,37 @@ def _is_rank() -> bool:
     distributed: Any = sys.modules.get("torch.distributed")
     started = distributed is not None and distributed.is_available() and distributed.is_initialized()
     return started or "LOCAL_RANK" in os.environ
+
+
+@final
+class SentProbe(Probe):
+    """Counts tensors that were sent to other processes through CUDA IPC and are gone here, once in 16 batches.
+
+    Their memory stays allocated for as long as a receiver has it. Torch tells neither that nor how much it is.
+    """
+
+    def _prepare(self) -> None:
+        self._next, self._most = EVERY, 0
+        if not self.watch.device.startswith(("cuda", "auto")):
+            self.unsubscribe("on_batch_end", "on_run_end")
+
+    def on_batch_end(self) -> None:
+        """Looks when it is due."""
+        if self.watch.batches >= self._next:
+            self._next = self.watch.batches + EVERY
+            self.on_run_end()
+
+    def on_run_end(self) -> None:
+        """Tells where there are more than ever."""
+        gone = sum(_is_of_device(key) and ref.expired() for key, ref in list(shared_cache.items()))
+        if gone > self._most:
+            self._most = gone
+            self.report(SentToProcesses(**self.watch.now, tensors=gone))
+
+
+def _is_of_device(key: object) -> bool:
+    """Whether a handle is CUDA's: those of host memory are names of files, or tuples."""
+    return isinstance(key, bytes) and not key.startswith(b"/")
 
 
 FIRST_LOOK, LAST_LOOK = 16, 4096

@@ -6,6 +6,7 @@ from memguard.records.facts.device import (
     OtherDevice,
     RankPeaks,
     RanOutOfMemory,
+    SentToProcesses,
     StreamHeld,
     UnexplainedGrowth,
 )
@@ -80,6 +81,7 @@ __all__ = [
     "ReboundTensor",
     "RetainedGraphs",
     "SavedAfterBackward",
+    "SentToProcesses",
     "StaleGradients",
     "StreamHeld",
     "SurvivingAllocations",

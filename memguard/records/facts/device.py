@@ -68,6 +68,14 @@ class RanOutOfMemory(Fact):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SentToProcesses(Fact):
+    """Tensors were sent to other processes through CUDA IPC and are gone here: a receiver may keep their memory."""
+
+    tensors: int
+    """At least so many: torch forgets some."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnexplainedGrowth(Fact):
     """At the end of a run: by how much the memory kept rose in training, of which the claims explain less than half."""
 
