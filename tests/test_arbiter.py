@@ -183,6 +183,14 @@ def test_copies_seen_from_afar_are_those_of_the_list_that_keeps_them() -> None:
     assert settle([copies, listed, larger]) == [listed, larger]
 
 
+def test_a_variable_made_again_while_it_is_alive_is_one_cause() -> None:
+    """Letting it go first ends both: it is not alive at the peak, and there are not two."""
+    alive = claim(code="MG304", holder="noise", line=11, evidence=Evidence.PEAK)
+    again = claim(code="MG305", holder="noise", line=11, evidence=Evidence.PEAK)
+    other = claim(code="MG304", holder="masks", line=14, evidence=Evidence.PEAK)
+    assert [one.code for one in settle([alive, again, other])] == ["MG305", "MG304"]
+
+
 def test_severity_goes_by_share_and_direction() -> None:
     """A thousandth that stays is nothing, a fifth is a warning, what will not fit is critical; a limit is respected."""
     run = run_of()
@@ -193,6 +201,8 @@ def test_severity_goes_by_share_and_direction() -> None:
         "much": replace(remark, bytes=300 * MIB),
         "most of the peak": replace(remark, bytes=210 * MIB),
         "limited": replace(remark, bytes=300 * MIB, is_limited=True),
+        "much at the peak": replace(remark, bytes=300 * MIB, evidence=Evidence.PEAK),
+        "some at the peak": replace(remark, bytes=20 * MIB, evidence=Evidence.PEAK),
         "grows": replace(remark, bytes=4, evidence=Evidence.GROWTH, bytes_per_batch=4.0),
         "overflows": replace(remark, evidence=Evidence.GROWTH, bytes_per_batch=1.0 * MIB, batches_left=700),
     }
@@ -202,6 +212,8 @@ def test_severity_goes_by_share_and_direction() -> None:
         "much": Severity.WARNING,
         "most of the peak": Severity.WARNING,
         "limited": Severity.INFO,
+        "much at the peak": Severity.WARNING,
+        "some at the peak": Severity.INFO,
         "grows": Severity.INFO,
         "overflows": Severity.CRITICAL,
     }

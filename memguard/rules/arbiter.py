@@ -48,6 +48,7 @@ SUPERSEDES: Final[Mapping[str, Mapping[str, Relation]]] = {
     },
     "MG201": {"MG001": Relation.HOLDER},
     "MG301": {"MG303": Relation.LINE},
+    "MG305": {"MG304": Relation.LINE},
     "MG308": {"MG301": Relation.HOLDER, "MG501": Relation.HOLDER},
     "MG307": {"MG301": Relation.PLACE, "MG303": Relation.NAMED, "MG304": Relation.NAMED},
 }
@@ -67,8 +68,8 @@ def fills_device(claim: Claim, run: Run) -> bool:
 def severity_of(claim: Claim, run: Run) -> Severity | None:
     """How much a claim matters on this device; None if it is not worth a word.
 
-    What will fill the device in this run is critical, what takes much of it or of the peak and stays is a warning, and
-    what takes a thousandth and does not grow is nothing. A claim that is limited to what fits stays what its rule says.
+    What will fill the device in this run is critical, what takes much of it or of the peak is a warning, whether it
+    stays or is there for nothing when the peak comes, and what takes a thousandth and does not grow is nothing. A claim that is limited to what fits stays what its rule says.
     """
     limit, severity = limit_of(run), claim.severity
     if limit is None or run.device in ("cpu", "auto") or claim.evidence is Evidence.OTHER:
@@ -82,9 +83,8 @@ def severity_of(claim: Claim, run: Run) -> Severity | None:
     most = nbytes + (claim.bytes_per_batch or 0) * (claim.batches_left or 0)
     if severity is Severity.INFO and (not grows or claim.ends) and most < WORD_SHARE * limit:
         return None
-    stays = grows or claim.evidence is Evidence.HELD
     of_peak = nbytes >= PEAK_SHARE * (run.peak_bytes or limit) and nbytes >= NOTABLE_SHARE * limit
-    if stays and not claim.is_limited and (of_peak or nbytes >= LARGE_SHARE * limit):
+    if not claim.is_limited and (of_peak or nbytes >= LARGE_SHARE * limit):
         severity = max(severity, Severity.WARNING)
     return severity
 

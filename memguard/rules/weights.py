@@ -14,14 +14,13 @@ from memguard.rules.finding_text import counted, holder, in_memory, is_on_host, 
 from memguard.rules.interface import Rule
 from memguard.rules.kept_storage import MIN_SHARE, Snapshots, is_large_pile, never_stops
 from memguard.text.units import format_bytes
+from memguard.thresholds import LARGE_SHARE
 
 MIN_GRADIENT_SHARE = 0.05
 SETS_PEAK = 0.98
 """Of the highest peak, which a forward must reach for what it finds alive to set that peak."""
 NEARLY_FULL = 0.85
 """Share of the device above which the gradients' room decides whether a batch fits."""
-LARGE_SHARE = 0.2
-"""Of the device, taken by copies of the weights."""
 _REMEDY = "keep copies on the CPU (v.detach().cpu().clone()) or on disk."
 _REMEDY_OF_GATHERED = (
     "send or save each weight as it is gathered and let it go, or gather into host memory: get_model_state_dict(model, "
