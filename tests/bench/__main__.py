@@ -16,6 +16,8 @@ import platform
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from tests.bench.page import CLAIMS, RESULTS, Results, Table, broken, load, merged
@@ -46,12 +48,13 @@ def main() -> int:
     options.add_argument("--quick", action="store_true", help="few repeats: rough figures in a fraction of the time")
     options.add_argument("--save", action="store_true", help=f"keep the figures in {RESULTS.name}, for the pages")
     options.add_argument("--check", action="store_true", help="fail where an aim, or what the README claims, is missed")
-    options.add_argument("--json", action="store_true", help="for one subject, in this process: its rows as JSON")
+    options.add_argument("--json", action="store_true", help="in this process: a row a line, as JSON")
     chosen = options.parse_args()
     if unknown := sorted(set(chosen.names) - set(subjects())):
         options.error(f"there is no {', '.join(unknown)}; there are {', '.join(subjects())}")
     if chosen.json:
-        print(json.dumps([row for name in chosen.names for row in _measure(name, quick=chosen.quick)]))
+        for row in (row for name in chosen.names for row in _measure(name, quick=chosen.quick)):
+            print(json.dumps(row), flush=True)
         return 0
     results = _header(chosen.quick)
     print(f"{results['date']}, {results['machine']}")
@@ -83,17 +86,28 @@ def _table(python: list[str], names: list[str], quick: bool) -> Table:
     table: Table = {"where": where, "versions": versions, "subjects": {}}
     for name in names:
         command = [*python, "-W", "ignore", "-m", "tests.bench", "--json", name, *(["--quick"] if quick else [])]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=FOLDER.parents[1])
-        print(f"\n{name}")
-        if done.returncode:
-            table["subjects"][name] = None
-            print(f"  failed: {(done.stderr.strip().splitlines() or ['without a word'])[-1]}", flush=True)
-            continue
-        rows = table["subjects"][name] = [Row(*values) for values in json.loads(done.stdout.splitlines()[-1])]
-        for row in rows:
-            aim = f"  (aim: at most {row.at_most:g}{', missed' if _misses(row) else ''})" if _has_aim(row) else ""
-            print(f"  {row.label:66}{row.text:>12} {row.unit}{aim}", flush=True)
+        print(f"\n{name}", flush=True)
+        table["subjects"][name] = _rows(command)
     return table
+
+
+def _rows(command: list[str]) -> list[Row] | None:
+    """The rows of one subject, each printed as it comes; None if it fails."""
+    rows = []
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
+        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=FOLDER.parents[1])
+        with running:
+            for line in running.stdout or ():
+                if not line.startswith('["'):
+                    continue  # a library's own word
+                rows.append(row := Row(*json.loads(line)))
+                aim = f"  (aim: at most {row.at_most:g}{', missed' if _misses(row) else ''})" if _has_aim(row) else ""
+                print(f"  {row.label:66}{row.text:>12} {row.unit}{aim}", flush=True)
+        if not running.returncode:
+            return rows
+        errors.seek(0)
+        print(f"  failed: {(errors.read().strip().splitlines() or ['without a word'])[-1]}", flush=True)
+    return None
 
 
 def _missed(results: Results) -> list[str]:
@@ -113,10 +127,10 @@ def _misses(row: Row) -> bool:
     return row.at_most is not None and row.value > SLACK * row.at_most
 
 
-def _measure(name: str, *, quick: bool) -> list[Row]:
+def _measure(name: str, *, quick: bool) -> Iterable[Row]:
     measure = importlib.import_module(f"tests.bench.{name}").measure
-    rows = measure(quick=quick) if "quick" in inspect.signature(measure).parameters else measure()
-    return [Row(*row) for row in rows]
+    rows: Iterable[Row] = measure(quick=quick) if "quick" in inspect.signature(measure).parameters else measure()
+    return rows
 
 
 if __name__ == "__main__":

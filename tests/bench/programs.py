@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,11 +69,10 @@ class Times(NamedTuple):
     """What the program's imports took, which are in ``once`` only under `memguard run`: its own come before them."""
 
 
-def measure(*, quick: bool = False) -> list[Row]:
+def measure(*, quick: bool = False) -> Iterator[Row]:
     """Start-up, first thousand and steady batch of each training, watched and run by memguard; quick: of some."""
-    return [
-        row for name in (QUICK if quick else LOOPS) for row in _rows(name, _steps(name, quick), 2 if quick else TURNS)
-    ]
+    for name in QUICK if quick else LOOPS:
+        yield from _rows(name, _steps(name, quick), 2 if quick else TURNS)
 
 
 def _steps(name: str, quick: bool) -> int:
