@@ -30,7 +30,15 @@ _ELSEWHERE = (
 )
 
 
-_KINDS = {"MG101": "detach-kept", "MG102": "detach", "MG301": "cpu", "MG302": "cpu"}
+_KINDS = {
+    "MG101": "detach-kept",
+    "MG102": "detach",
+    "MG106": "detach-kept",
+    "MG301": "cpu",
+    "MG302": "cpu",
+    "MG306": "bound",
+    "MG501": "bound",
+}
 """What the advice of a finding asks for, by its rule."""
 
 
@@ -39,7 +47,7 @@ class Advice:
     """One change."""
 
     kind: str
-    """What is to be done, in a word: ``"batch"``, ``"length"``, ``"no_grad"``, ``"detach"``, ``"optimizer"``."""
+    """What is to be done, in a word: ``"batch"``, ``"length"``, ``"no_grad"``, ``"detach"``, ``"bound"``."""
     text: str
     place: Place = NOWHERE
     """Where, and to what, as far as that is known."""
@@ -114,6 +122,7 @@ def _let_go(scene: Scene, verdict: Verdict) -> Advice:
         text = f"call `{hoard.reset}.reset()` when its epoch is over: what it collects is kept until then."
     elif verdict.finding is not None and _is_enough(verdict.finding, hoard):
         kind, text = _KINDS.get(verdict.finding.code, kind), verdict.finding.advice
+        kind = "cpu" if kind == "detach-kept" and ".cpu()" in text else kind  # to detach would not be enough
     elif hoard is not None and holder and hoard.feeds:
         kind = "detach" if hoard.feeds == "carried" else "number"
         text = _cut_feedback(hoard, holder, where, evaluates="forwards" in verdict.evidence)

@@ -10,6 +10,13 @@ from memguard.postmortem.inputs import elements, largest_shape, shape_of
 from memguard.postmortem.scene import Scene
 from memguard.records.stats import Stage
 
+LARGER = 1.25
+"""Times the usual batch, from which on one is large."""
+MOST_RISE = 0.6
+"""Share of the batches that leave more than the one before, from which on a floor climbs."""
+STEPS, SMALL_FALLS = 4, 0.1
+"""Steps that a staircase has at least, and what it may fall by in between, as a share of its rise."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spike:
@@ -42,7 +49,10 @@ def floor_growth(scene: Scene) -> tuple[int, int, float]:
         return 0, 0, 0.0
     rises = [after - before for before, after in itertools.pairwise(floors)]
     growth = floors[-1] - floors[0]
-    if growth <= 0 or sum(rise > 0 for rise in rises) < 0.6 * len(rises):
+    falls = -sum(rise for rise in rises if rise < 0)
+    climbs = sum(rise > 0 for rise in rises) >= MOST_RISE * len(rises)
+    is_staircase = max(rises) <= growth / STEPS and falls <= SMALL_FALLS * growth  # every task or epoch adds some
+    if growth <= 0 or not (climbs or is_staircase):
         return 0, len(floors), 0.0
     return growth, len(floors) - 1, growth / (len(floors) - 1)
 
@@ -60,7 +70,7 @@ def find_spike(scene: Scene) -> Spike | None:
     sizes = [elements(each) for each in before]
     usual = int(statistics.median(sizes))
     size = elements(shape)
-    if size < 1.25 * usual or size <= 1.02 * max(sizes):
+    if size < LARGER * usual or size <= max(sizes) or not (size > 1.02 * max(sizes) or inputs_grew(scene)):
         return None
     usual_shape = min(before, key=lambda each: abs(elements(each) - usual))
     ratios = [now / max(then, 1) for now, then in zip(shape, usual_shape, strict=True)]

@@ -46,9 +46,10 @@ def _fitted_before(scene: Scene) -> bool:
     if exceeds and scene.objects.phase == "forward" and find_spike(scene) is not None:
         return False  # a replay ends where memory ran out, and the batch, larger than all before, had more to ask for
     phase = scene.objects.phase
-    if (phase == "forward" or (phase == "backward" and not scene.replays)) and fits_as_it_is(scene) is False:
+    fits_otherwise = any(replayed.fits for replayed in scene.replays)
+    if (phase == "forward" or (phase == "backward" and not fits_otherwise)) and fits_as_it_is(scene) is False:
         return False  # not even laid out anew
-    if any(replayed.fits for replayed in scene.replays):
+    if fits_otherwise:
         return True
     if phase is not None and scene.steps is not None and not any(r.stage is scene.stage for r in scene.records):
         return False  # no batch shows that one fits

@@ -152,6 +152,8 @@ class _Whole:
         self._scalings = [Scaling(source, self._fixed) for source in sources]
         self._stay = {event.block for event in steps.live}
         self._before = _before(steps, [*batches, steps.before, steps.events])
+        self._repeats: dict[int, bool] = {}
+        """Whether the finished batches fit as they were, by room: blocks lie otherwise here than they did there."""
 
     @classmethod
     def of(cls, scene: Scene, shape: Shape, steps: Steps) -> _Whole | None:
@@ -169,7 +171,11 @@ class _Whole:
         return cls(steps, steps.batches[-len(records) :], known, scene)
 
     def fits(self, target: Shape, room: int) -> bool:
-        return all(self._fits(target, room, grows=grows) for grows in (False, True))
+        if room not in self._repeats:
+            self._repeats[room] = self._fits(self._scalings[-1].source, room, grows=True)
+        return self._fits(target, room, grows=False) and (
+            not self._repeats[room] or self._fits(target, room, grows=True)
+        )
 
     def _fits(self, target: Shape, room: int, *, grows: bool) -> bool:
         """Whether it fits from the first batch on, or after batches of the sizes that there were."""

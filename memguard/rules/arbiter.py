@@ -69,7 +69,8 @@ def severity_of(claim: Claim, run: Run) -> Severity | None:
     """How much a claim matters on this device; None if it is not worth a word.
 
     What will fill the device in this run is critical, what takes much of it or of the peak is a warning, whether it
-    stays or is there for nothing when the peak comes, and what takes a thousandth and does not grow is nothing. A claim that is limited to what fits stays what its rule says.
+    stays or is there for nothing when the peak comes, and what takes a thousandth and does not grow is nothing. A claim
+    that is limited to what fits stays what its rule says.
     """
     limit, severity = limit_of(run), claim.severity
     if limit is None or run.device in ("cpu", "auto") or claim.evidence is Evidence.OTHER:

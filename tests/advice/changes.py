@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 Change = Callable[[ast.Module, dict[str, Any]], bool]
 NO_CHANGE = {"elsewhere": "what failed is outside the program: it raises CUDA's text itself"}
@@ -27,6 +27,16 @@ def _too_long(value, axis, limit):
 def _keep(into, value):
     into.append(value)
     del into[:-8]
+def _keep_last(value, axis):
+    return value.narrow(axis, max(value.shape[axis] - 64, 0), min(value.shape[axis], 64)).clone()
+def _drop_oldest(cache, most):
+    while len(cache) > most:
+        cache.pop(next(iter(cache)))
+def _drop_groups(optimizer):
+    for group in optimizer.param_groups[1:-8]:
+        for parameter in group["params"]:
+            optimizer.state.pop(parameter, None)
+    del optimizer.param_groups[1:-8]
 def _keep_one(into, value):
     into.append(value)
     del into[:-1]
@@ -88,15 +98,33 @@ def _line(advice: dict[str, Any]) -> int | None:
 
 
 def _number(tree: ast.Module, advice: dict[str, Any]) -> bool:
-    """The old number is written somewhere: the new one takes its place."""
-    found = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and type(node.value) is int and node.value == advice["instead_of"]
-    ]
-    for node in found:
+    """The new number replaces the old one: where a name says that it is a batch's, and if none does, everywhere."""
+    found = [node for node in ast.walk(tree) if _is_number(node, advice["instead_of"])]
+    named = [node for name, node in _named(tree) if "batch" in name.lower() and node in found]
+    for node in named or found:
         node.value = advice["value"]
     return bool(found)
+
+
+def _is_number(node: ast.AST, value: int) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and type(node.value) is int and node.value == value
+
+
+def _named(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Values with the names that they get: in assignments, calls and the defaults of functions and options."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                pairs = [(target, node.value)]
+                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    pairs = list(zip(target.elts, node.value.elts, strict=False))
+                yield from ((ast.unparse(name), value) for name, value in pairs)
+        elif isinstance(node, ast.Call):
+            first = ast.unparse(node.args[0]) if node.args else ""
+            yield from ((first if each.arg == "default" else each.arg or "", each.value) for each in node.keywords)
+        elif isinstance(node, ast.arguments):
+            given = [*node.posonlyargs, *node.args]
+            yield from ((arg.arg, value) for arg, value in zip(reversed(given), reversed(node.defaults), strict=False))
 
 
 def _skip_long(tree: ast.Module, advice: dict[str, Any]) -> bool:
@@ -194,11 +222,65 @@ def _bounded(tree: ast.Module, advice: dict[str, Any]) -> bool:
     found = [call for call in _additions(tree, advice["place"]["holder"]) if len(call.args) == 1]
     for call in found:
         assert isinstance(call.func, ast.Attribute)
+        if "detach()" in advice["text"]:
+            call.args = [ast.Call(func=ast.Name("_detached", ast.Load()), args=call.args, keywords=[])]
         kept = ast.unparse(call.func.value)
         name = "_keep_one" if advice["kind"] == "models" else "_keep"
         call.args.insert(0, ast.parse(kept, mode="eval").body)
         call.func = ast.Name(name, ast.Load())
-    return bool(found)
+    return bool(found) or _shortened(tree, advice) or _few_keys(tree, advice, most=8)
+
+
+def _bound(tree: ast.Module, advice: dict[str, Any]) -> bool:
+    """A cache of a function has a size; after the statement that adds to something the oldest of it are dropped."""
+    line, found = _line(advice), _statement(tree, _line(advice))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and line in range(node.lineno - len(node.decorator_list), node.lineno + 1):
+            node.decorator_list = [_sized(each) for each in node.decorator_list]
+            return True
+    if found is None:
+        return False
+    block, at = found
+    if ".add_param_group(" not in (text := ast.unparse(block[at])):
+        return _few_keys(tree, advice, most=64) or _bounded(tree, advice)
+    block[at + 1 : at + 1] = ast.parse(f"_drop_groups({text.partition('.add_param_group(')[0]})").body
+    return True
+
+
+def _few_keys(tree: ast.Module, advice: dict[str, Any], *, most: int) -> bool:
+    """After the statement that stores under a key, the oldest keys are dropped."""
+    found = _statement(tree, _line(advice))
+    node = found[0][found[1]] if found is not None else None
+    if found is None or not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Subscript):
+        return False
+    if "detach()" in advice["text"]:
+        node.value = ast.Call(func=ast.Name("_detached", ast.Load()), args=[node.value], keywords=[])
+    call = f"_drop_oldest({ast.unparse(node.targets[0].value)}, {most})"
+    found[0].insert(found[1] + 1, ast.parse(call).body[0])
+    return True
+
+
+def _sized(decorator: ast.expr) -> ast.expr:
+    name = decorator.func if isinstance(decorator, ast.Call) else decorator
+    if ast.unparse(name).rpartition(".")[2] not in ("cache", "lru_cache"):
+        return decorator
+    return ast.parse("__import__('functools').lru_cache(maxsize=64)", mode="eval").body
+
+
+def _shortened(tree: ast.Module, advice: dict[str, Any]) -> bool:
+    """A tensor that each statement makes longer keeps its last entries."""
+    found = _statement(tree, _line(advice))
+    node = found[0][found[1]] if found is not None else None
+    if found is None or not isinstance(node, ast.Assign) or len(node.targets) != 1:
+        return False
+    target, value = ast.unparse(node.targets[0]), node.value
+    calls = [each for each in ast.walk(value) if isinstance(each, ast.Call) and ast.unparse(each.func) == "torch.cat"]
+    if not calls:
+        return False
+    axes = [*calls[0].args[1:2], *(each.value for each in calls[0].keywords if each.arg == "dim")]
+    axis = ast.unparse(axes[0]) if axes else "0"
+    found[0].insert(found[1] + 1, ast.parse(f"{target} = _keep_last({target}, {axis})").body[0])
+    return True
 
 
 def _reset(tree: ast.Module, advice: dict[str, Any]) -> bool:
@@ -257,6 +339,7 @@ CHANGES: dict[str, Change] = {
     "detach-kept": _detach_kept,
     "cpu": _bounded,
     "models": _bounded,
+    "bound": _bound,
     "reset": _reset,
     "exception": _retry_outside,
     "fused": _optimizer,

@@ -144,7 +144,7 @@ def _play(path: Path, device: str, conf: str) -> int:
     VirtualBackend(parse_bytes(device.removeprefix("virtual:")), conf=conf).install()
     module = types.ModuleType("__main__")
     module.__file__ = str(path)
-    sys.modules["__main__"] = module
+    sys.modules["__main__"], sys.argv = module, [str(path)]
     exec(compile(path.read_text(), str(path), "exec"), vars(module))
     return 0
 
