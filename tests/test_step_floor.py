@@ -1,7 +1,9 @@
-"""The floor of a training that accumulates."""
+"""The floor of a training: where batches accumulate, and where the program ends."""
 
 from __future__ import annotations
 
+from memguard.records.kept_floor import floor_of
+from memguard.records.stats import Stage
 from memguard.records.step_floor import LEAST, StepFloor
 
 
@@ -24,3 +26,10 @@ def test_without_steps_each_batch_counts() -> None:
     """A loop that updates its weights by hand, or whose optimizer steps no more."""
     assert pushed([(value, 0) for value in range(1, 9)]) == list(range(1, 9))
     assert pushed([(1, 1), *((value, 1) for value in range(2 * LEAST))])[-1] == 2 * LEAST - 1
+
+
+def test_what_the_end_of_the_program_frees_is_no_fall() -> None:
+    """A batch that is open until the program is over ends with nothing: the rise before it counts all the same."""
+    grows = [(batch, 0, (20 + 8 * batch) * 2**20, 0) for batch in range(14)]
+    floor = floor_of(Stage.TRAIN, [*grows, (14, 0, 0, 0)])
+    assert floor.rise_bytes == 72 * 2**20 and not floor.fell

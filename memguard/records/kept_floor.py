@@ -15,6 +15,8 @@ WINDOW: Final = 6
 """Batches after those whose lowest value is what training began with."""
 LAST: Final = 3
 """Batches at the end whose lowest value is what it ended with: one of them may hold more for a moment."""
+OVER: Final = 0.5
+"""Share of what training began with, below which the model itself is gone: the program is over, or makes another."""
 FALL: Final = 0.02
 """Share of the highest value so far by which it must fall to have fallen: allocators round."""
 
@@ -85,6 +87,8 @@ class KeptFloor:
         elif self._settles and self._seen < SETTLING + WINDOW:
             self._first = min(self._first, end)
         self._seen += times
+        if self._settles and self._seen > SETTLING + WINDOW and end < OVER * self._first:
+            return
         if end < (1 - FALL) * self._highest:
             self.fell = True
         self._highest = max(self._highest, end)

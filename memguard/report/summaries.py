@@ -7,14 +7,14 @@ from typing import Any
 
 from memguard.recording.reader import Recording
 from memguard.records.findings import Finding
-from memguard.records.kept_floor import FALL, LAST, SETTLING, WINDOW, KeptFloor, floor_of
+from memguard.records.kept_floor import FALL, LAST, OVER, SETTLING, WINDOW, KeptFloor, floor_of
 from memguard.records.phases import PhaseTotals, totals_in
 from memguard.records.stats import STAGES, Stage
 from memguard.records.summary import Peak, StageSummary, Summary, most, peak_height
 from memguard.report.text import ranks_text
 from memguard.text.units import format_bytes
 
-_HEAD, _TAIL = 2 * (SETTLING + WINDOW), LAST
+_HEAD, _TAIL = 2 * (SETTLING + WINDOW), LAST + 1
 """Batches at the beginning and at the end that decide what a floor rose from, and to."""
 _SHORT = 0.25
 """Of a limit, the part below which all ranks together leave RAM to spare, loader processes included."""
@@ -126,7 +126,8 @@ def _floor_of(recording: Recording, rows: Any, stage: Stage) -> KeptFloor:
         return floor_of(stage, _ends(columns))
     floor = floor_of(stage, _ends(columns[:, :_HEAD]))
     highest = np.maximum.accumulate(np.append(floor.highest_bytes, middle[2]))
-    floor.pass_over(int(highest[-1]), fell=bool((middle[2] < (1 - FALL) * highest[:-1]).any()))
+    counts = middle[2] >= OVER * (floor.from_bytes or 0)
+    floor.pass_over(int(highest[-1]), fell=bool((counts & (middle[2] < (1 - FALL) * highest[:-1])).any()))
     for batch, start, end, steps in _ends(columns[:, -_TAIL:]):
         floor.push(batch, start, end, steps=steps)
     return floor
