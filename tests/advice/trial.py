@@ -21,6 +21,8 @@ from memguard.text.units import parse_bytes
 from tests.advice.changes import NO_CHANGE, applied
 
 HERE = Path(__file__).parent
+_DEVICES = re.compile(r"^# device: (\S+)$", re.MULTILINE)
+_OUT_OF_MEMORY = re.compile(r"^# runs out of memory$", re.MULTILINE)
 _CAUSES = re.compile(r"^# cause: (\S+)$", re.MULTILINE)
 
 
@@ -51,14 +53,14 @@ def programs() -> list[Path]:
 
 
 def of_the_corpus() -> list[Path]:
-    """Those of the corpus that end so."""
+    """Those of the corpus that end so on a virtual device."""
     found = sorted(HERE.parent.glob("corpus/*/*.py"))
-    return [path for path in found if re.search(r"^# runs out of memory$", path.read_text(), re.MULTILINE)]
+    return [path for path in found if _OUT_OF_MEMORY.search(text := path.read_text()) and _DEVICES.search(text)]
 
 
 def device_of(text: str) -> str:
     """The virtual device that a program names."""
-    return re.findall(r"^# device: (\S+)$", text, re.MULTILINE)[0]
+    return _DEVICES.findall(text)[0]
 
 
 def score(path: Path, folder: Path) -> Score:
