@@ -62,7 +62,7 @@ class KeptCaches:
 
     def learn(self, rule: Rule, fact: Fact, run: Run) -> Iterable[Claim]:
         """A warning where nothing bounds one, or where a later pass over the data brings new keys again."""
-        if not isinstance(fact, KeptOutputs) or not fact.cached or not is_pile(fact):
+        if not isinstance(fact, KeptOutputs) or not fact.cached or fact.weights or not is_pile(fact):
             return
         if self._heaviest is None or fact.bytes_per_batch > self._heaviest.bytes_per_batch:
             self._heaviest = fact
@@ -184,7 +184,7 @@ class SteadyGrowth(Rule):
             yield self._piling(fact, run)
         elif isinstance(fact, RetainedGraphs) and fact.bytes is not None:
             self._named = max(self._named, fact.bytes / fact.graphs)
-        elif isinstance(fact, KeptOutputs) and not fact.cached:
+        elif isinstance(fact, KeptOutputs) and (fact.weights or not fact.cached):
             self._named = max(self._named, fact.bytes_per_batch)
         elif isinstance(fact, MicroBatchGraphs):  # that grows until the first step, and falls with each
             self._named = max(self._named, fact.bytes / fact.graphs)

@@ -111,9 +111,11 @@ class ModelCopy(Rule):
     def _more(self, fact: KeptOutputs, run: Run) -> Claim:
         """Models of which more come, and nothing else is known: neither copies, nor seen to be trained before."""
         limit = limit_of(run)
+        # A cache may give them back in each round: the room that they take decides.
+        is_remark = fact.cached or (limit is not None and fact.bytes < MIN_SHARE * limit)
         return self.claim(
             fact,
-            Severity.INFO if limit is not None and fact.bytes < MIN_SHARE * limit else Severity.WARNING,
+            Severity.INFO if is_remark else Severity.WARNING,
             f"{holder(fact.place)} keeps {counted(fact, fact.tensors, 'model')} with their weights {in_memory(run)}: "
             f"{format_bytes(fact.bytes)}{so_far(run)}, and more come: at least {format_bytes(fact.bytes_per_batch)} "
             "with every batch.",

@@ -29,6 +29,7 @@ from memguard.source.resets import (
     is_comprehension,
     is_counted,
     is_measured,
+    is_reset_by_base,
     measured,
     removals_by_alias,
     removes,
@@ -46,7 +47,7 @@ class Bound(enum.Flag):
     """Reasons why a container stays small. A caller that knows better leaves some out: ``bound & ~Bound.MEASURED``."""
 
     REBUILT = enum.auto()
-    """A comprehension makes it; or it is begun anew by another method, or in an outer loop."""
+    """A comprehension makes it; or it is begun anew by another method, a library's ``reset``, or in an outer loop."""
     REMOVED = enum.auto()
     """Something is taken out of it, or it has a maxlen."""
     MEASURED = enum.auto()
@@ -88,6 +89,8 @@ def bounds_of(file: str | None, line: int | None, holder: str | None, *, evaluat
     if any(is_comprehension(node, name, line) for node in nodes):
         found |= Bound.REBUILT
     if attribute and any(begins_attribute(node, name) for node in model.functions):
+        found |= Bound.REBUILT
+    if attribute and is_reset_by_base(model, holder.rpartition(".")[0]):
         found |= Bound.REBUILT
     if any(begins_anew(node, name) for loop in loops[:-1] for node in loop.body):
         found |= Bound.REBUILT

@@ -87,11 +87,24 @@ def reset_of(
         return Reset.ELSEWHERE
     if attribute and any(begins_attribute(node, name, apart=stored) for node in nodes):
         return Reset.ELSEWHERE
+    if attribute and is_reset_by_base(model, holder.rpartition(".")[0]):
+        return Reset.ELSEWHERE
     if any(begins_anew(node, name) for loop in loops[:-1] for node in loop.body if id(node) not in stored):
         return Reset.ELSEWHERE
     if attribute or len(loops) > 1 or not isinstance(function, FUNCTIONS) or home is not function:
         return Reset.NEVER
     return Reset.NEVER if trains(loops, model) and runs_once(model, function) else Reset.ELSEWHERE
+
+
+def is_reset_by_base(model: SourceModel, owner: str) -> bool:
+    """Whether ``reset()`` is called on an object of a class that has that method from a base: a library's metric."""
+    kind = next((node for node in model.all_of(ast.ClassDef) if node.name == owner), None)
+    if kind is None or not kind.bases or any(isinstance(n, FUNCTIONS) and n.name == "reset" for n in kind.body):
+        return False
+    pairs = [pair for node in model.all_of(ast.Assign, ast.AnnAssign) for pair in assigned_pairs(node)]
+    made = {last_part(target): called_name(value) for target, value in pairs if isinstance(value, ast.Call)}
+    calls = (node.func for node in model.all_of(ast.Call) if isinstance(node.func, ast.Attribute))
+    return any(call.attr == "reset" and made.get(last_part(call.value), owner) == owner for call in calls)
 
 
 def _home(model: SourceModel, name: str, line: int) -> ast.AST:

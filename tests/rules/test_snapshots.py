@@ -81,6 +81,15 @@ def test_where_the_host_is_watched_nobody_is_sent_there() -> None:
         assert "CPU" in (on_device.advice or "") and "CPU" not in (on_host.advice or "")
 
 
+def test_models_that_a_cache_keeps_are_a_remark() -> None:
+    """It may give them back in each round; in a list nobody asks for them again."""
+    for cached, severity in ((True, Severity.INFO), (False, Severity.WARNING)):
+        models = replace(GROWS, weights=True, measured=True, cached=cached, bounded=False, bytes=GIB)
+        (told,) = judge(RULES["MG308"](), models, run=LONG)
+        assert told.severity is severity and " models with their weights " in told.message
+        assert judge(RULES["MG301"](), models, run=LONG) == judge(RULES["MG501"](), models, run=LONG) == []
+
+
 def test_one_copy_is_told_in_the_singular() -> None:
     """One is, two are."""
     for copies, words in ((1, "1 copy of the model's weights (64.0 MiB) is "), (2, "weights (64.0 MiB) are ")):

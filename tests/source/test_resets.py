@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from memguard.source.bounds import Bound, bounds_of
 from memguard.source.resets import Reset, reset_of
 
 LOOPS = {
@@ -47,6 +48,32 @@ def test_a_window_is_told_from_an_epoch_and_from_what_only_grows(text: str, tmp_
     lines = file.read_text().splitlines()
     line = next(n for n, one in enumerate(lines, 1) if ".append(x)" in one or "] = x" in one or "+= x" in one)
     assert reset_of(str(file), line, "log") is LOOPS[text]
+
+
+RANKS = """class Ranks(Metric):
+    def update(self, x):
+        self.kept.append(x)
+class Plain:
+    def update(self, x):
+        self.kept.append(x)
+ranks, mean = Ranks(), Mean()
+def epoch_end():
+    mean.reset()
+    {call}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "where"),
+    [("ranks.reset()", Reset.ELSEWHERE), ("metrics['ranks'].reset()", Reset.ELSEWHERE), ("pass", Reset.NEVER)],
+)
+def test_a_reset_that_a_class_has_from_a_library_empties_what_it_keeps(call: str, where: Reset, tmp_path: Path) -> None:
+    """A metric of torchmetrics has its states emptied by its base; that of another object's class empties nothing."""
+    file = tmp_path / "case.py"
+    file.write_text(RANKS.format(call=call))
+    assert reset_of(str(file), 3, "Ranks.kept") is where
+    assert (Bound.REBUILT in bounds_of(str(file), 3, "Ranks.kept")) is (where is Reset.ELSEWHERE)
+    assert reset_of(str(file), 6, "Plain.kept") is Reset.NEVER
 
 
 def test_an_attribute_that_a_method_begins_anew_is_emptied_elsewhere(tmp_path: Path) -> None:

@@ -282,7 +282,7 @@ class GrowingNamesProbe(Probe):
             remedy="keep the numbers that are needed of each, and let its optimizer go."
             if of_states
             else remedy_of_stash(place),
-            cached=not weights and (is_lru or is_cache(place.file, place.line, place.holder)),
+            cached=is_lru or is_cache(place.file, place.line, place.holder),
             weights=weights,
             capacity=capacity,
             measured=True,
