@@ -120,6 +120,12 @@ def _let_go(scene: Scene, verdict: Verdict) -> Advice:
     elif hoard is not None and hoard.reset and not hoard.graph:
         kind, place = "reset", replace(place, holder=hoard.reset)
         text = f"call `{hoard.reset}.reset()` when its epoch is over: what it collects is kept until then."
+    elif verdict.finding is not None and hoard is None and holder and _values_fill(scene, verdict.finding):
+        kind, text = (
+            "cpu",
+            f"keep numbers in `{holder}`{where} (`.item()`), or its tensors on the CPU and without their ",
+        )
+        text += "graph (`tensor.detach().cpu()`): not their graphs but the values themselves fill the device."
     elif verdict.finding is not None and _is_enough(verdict.finding, hoard):
         kind, text = _KINDS.get(verdict.finding.code, kind), verdict.finding.advice
         kind = "cpu" if kind == "detach-kept" and ".cpu()" in text else kind  # to detach would not be enough
@@ -147,6 +153,12 @@ def _is_enough(finding: Finding, hoard: KeptTensors | None) -> bool:
     """Whether what a finding advises helps here: to detach does not where the values are most of what is kept."""
     only_detaches = finding.code == "MG101" and hoard is not None and hoard.tensors >= 3 and not hoard.graph
     return bool(finding.advice and finding.holder) and not only_detaches
+
+
+def _values_fill(scene: Scene, finding: Finding) -> bool:
+    """Whether what is kept with graphs takes its room by its own values: to detach it would not be enough."""
+    owners = scene.objects.owners
+    return finding.code == "MG101" and owners.get("outputs", 0) > owners.get("activations", 0)
 
 
 def _cut_feedback(hoard: KeptTensors, holder: str, where: str, *, evaluates: bool) -> str:
@@ -311,7 +323,7 @@ def _against_length(scene: Scene, verdict: Verdict) -> Iterator[Advice]:
 def _proof(*, replayed: bool) -> str:
     if replayed:
         return "that was replayed through the simulated allocator, and fits"
-    return "at most about so much, not tried: no whole step of this size was seen"
+    return "at most about so much, not tried: no whole step that a replay repeats was seen"
 
 
 def _smaller(scene: Scene) -> Iterator[Advice]:

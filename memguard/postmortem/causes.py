@@ -214,7 +214,7 @@ def _long_batch(scene: Scene) -> Verdict | None:
         cause=Cause.LONG_BATCH,
         text=f"One long batch: its input is {list(spike.shape)}, {spike.elements / spike.usual_elements:.1f} times "
         f"the usual {list(spike.usual_shape)}; no batch before was as large.",
-        place=scene.objects.batching,
+        place=scene.objects.batching if scene.objects.batching.file else scene.objects.call_site,
         spike=spike,
     )
 

@@ -37,7 +37,7 @@ class Tried:
     length: int
     """Of the dimension that was changed."""
     replayed: bool
-    """Whether all of its step was replayed; else a part of it was guessed."""
+    """Whether all of its step was replayed, after batches that fitted there as well; else a part of it is a guess."""
 
 
 def largest_that_fits(scene: Scene, axis: int = 0) -> Tried | None:
@@ -61,8 +61,9 @@ def largest_that_fits(scene: Scene, axis: int = 0) -> Tried | None:
         low, high = (middle, high) if fits(middle) else (low, middle)
     if not low:
         return None
-    spare = SPARE if trial.is_whole else GUESSED_SPARE
-    return Tried(length=low - math.ceil(low * spare) if low > LEAST_ROWS else low, replayed=trial.is_whole)
+    replayed = trial.repeats(room)
+    spare = SPARE if replayed else GUESSED_SPARE
+    return Tried(length=low - math.ceil(low * spare) if low > LEAST_ROWS else low, replayed=replayed)
 
 
 def fits_as_it_is(scene: Scene) -> bool | None:
@@ -144,8 +145,6 @@ class _Player:
 class _Whole:
     """Finished batches, replayed in a row, the newest of them twice."""
 
-    is_whole = True
-
     def __init__(self, steps: Steps, batches: Sequence[tuple[Event, ...]], sources: list[Shape], scene: Scene) -> None:
         self._batches, self._conf = batches, scene.conf
         self._fixed = frozenset(tuple(each.shape) for each in scene.objects.trainable)
@@ -153,7 +152,6 @@ class _Whole:
         self._stay = {event.block for event in steps.live}
         self._before = _before(steps, [*batches, steps.before, steps.events])
         self._repeats: dict[int, bool] = {}
-        """Whether the finished batches fit as they were, by room: blocks lie otherwise here than they did there."""
 
     @classmethod
     def of(cls, scene: Scene, shape: Shape, steps: Steps) -> _Whole | None:
@@ -170,12 +168,15 @@ class _Whole:
             return None
         return cls(steps, steps.batches[-len(records) :], known, scene)
 
-    def fits(self, target: Shape, room: int) -> bool:
+    def repeats(self, room: int) -> bool:
+        """Whether the finished batches fit as they were: blocks may lie otherwise here than they did there."""
         if room not in self._repeats:
             self._repeats[room] = self._fits(self._scalings[-1].source, room, grows=True)
-        return self._fits(target, room, grows=False) and (
-            not self._repeats[room] or self._fits(target, room, grows=True)
-        )
+        return self._repeats[room]
+
+    def fits(self, target: Shape, room: int) -> bool:
+        after = not self.repeats(room) or self._fits(target, room, grows=True)
+        return after and self._fits(target, room, grows=False)
 
     def _fits(self, target: Shape, room: int, *, grows: bool) -> bool:
         """Whether it fits from the first batch on, or after batches of the sizes that there were."""
@@ -198,8 +199,6 @@ class _Whole:
 class _Begun:
     """The failing batch itself, with what would have come after it."""
 
-    is_whole = False
-
     def __init__(self, scene: Scene, shape: Shape, steps: Steps) -> None:
         objects = scene.objects
         fixed = frozenset(tuple(each.shape) for each in objects.trainable)
@@ -219,6 +218,10 @@ class _Begun:
     def of(cls, scene: Scene, shape: Shape, steps: Steps) -> _Begun:
         """For a batch of this shape."""
         return cls(scene, shape, steps)
+
+    def repeats(self, room: int) -> bool:
+        """No finished batch shows whether a replay is like the run."""
+        return False
 
     def fits(self, target: Shape, room: int) -> bool:
         player = _Player(CachingAllocator(room, self._conf))
