@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from memguard.postmortem.estimate import fit
 from memguard.postmortem.evidence import find_spike
 from memguard.postmortem.inputs import batch_shape, is_buffer, is_segment, shape_of, share_first
-from memguard.postmortem.scene import KeptTensors, Replayed, Request, Scene
+from memguard.postmortem.letting_go import at, let_go
+from memguard.postmortem.scene import Replayed, Request, Scene
 from memguard.postmortem.trial import largest_that_fits
-from memguard.postmortem.verdict import Cause, Verdict
-from memguard.records.facts import NOWHERE, Place
-from memguard.records.findings import Finding
-from memguard.text.places import place_text
+from memguard.postmortem.verdict import Advice, Cause, Verdict
 from memguard.text.units import format_bytes
 
 MOST = 4
@@ -28,37 +26,6 @@ _ELSEWHERE = (
     "leave room for the library that failed (set_per_process_memory_fraction), or set CUDA_LAUNCH_BLOCKING=1 to see "
     "which call it was."
 )
-
-
-_KINDS = {
-    "MG101": "detach-kept",
-    "MG102": "detach",
-    "MG106": "detach-kept",
-    "MG301": "cpu",
-    "MG302": "cpu",
-    "MG306": "bound",
-    "MG501": "bound",
-}
-"""What the advice of a finding asks for, by its rule."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
-    """One change."""
-
-    kind: str
-    """What is to be done, in a word: ``"batch"``, ``"length"``, ``"no_grad"``, ``"detach"``, ``"bound"``."""
-    text: str
-    place: Place = NOWHERE
-    """Where, and to what, as far as that is known."""
-    gain_bytes: int | None = None
-    """What it saves at the failing moment; None where that cannot be said."""
-    value: int | None = None
-    """The number it proposes, where it proposes one: a batch size, a length, rows of a buffer."""
-    instead_of: int | None = None
-    """The number that it replaces."""
-    replayed: bool = False
-    """Whether a replay through the simulated allocator showed that it fits."""
 
 
 def advise(scene: Scene, verdict: Verdict) -> tuple[Advice, ...]:
@@ -80,7 +47,7 @@ def advise(scene: Scene, verdict: Verdict) -> tuple[Advice, ...]:
     elif cause is Cause.ELSEWHERE:
         found.append(Advice(kind="elsewhere", text=_ELSEWHERE, place=verdict.place))
     elif cause is not Cause.SIZE:
-        found.append(_let_go(scene, verdict))
+        found.append(let_go(scene, verdict))
     if cause in (Cause.SIZE, Cause.LONG_BATCH) or not found:
         found += _smaller(scene)
     return tuple(_worth_saying(scene, found)[:MOST])
@@ -92,84 +59,6 @@ def _worth_saying(scene: Scene, found: list[Advice]) -> list[Advice]:
     enough = [each for each in found if each.gain_bytes is None or each.gain_bytes >= LEAST * request.shortage_bytes]
     limit = request.limit_bytes
     return [replace(each, gain_bytes=None) if limit and (each.gain_bytes or 0) > limit else each for each in enough]
-
-
-def _let_go(scene: Scene, verdict: Verdict) -> Advice:
-    where, place, hoard = _at(verdict.place), verdict.place, verdict.hoard
-    holder, kind = place.holder, "let-go"
-    if verdict.cause is Cause.KEPT_EXCEPTION:
-        kind = "exception"
-        if verdict.exception is not None and verdict.exception.handling:
-            text = (
-                "leave the except block before trying again: set a flag inside it, and retry after it (or use "
-                "memguard.find_batch_size). What the failed call held is free then."
-            )
-        else:
-            kept = f" in `{holder}`" if holder else ""
-            text = f"do not keep the exception{kept}{where}: keep str(error), or set error.__traceback__ = None."
-    elif verdict.cause is Cause.VALIDATION_GRAPH:
-        kind, text = "no_grad", f"put the forward{where} under `with torch.no_grad():`"
-        guarded = scene.validation == "guard" or not scene.stage.evaluates
-        text += "." if guarded else ', or pass validation="guard" and memguard does it.'
-    elif verdict.cause is Cause.SEVERAL_MODELS:
-        names = sorted({model.holder for model in verdict.models if model.holder})
-        who = f" ({', '.join(f'`{name}`' for name in names[:3])})" if names else ""
-        kind, text = "models", f"let go of the models you are done with{who}, or keep them on the CPU: `del` model and "
-        text += "optimizer, or `model.to('cpu')`."
-        place = replace(place, holder=names[0]) if names else place
-    elif hoard is not None and hoard.reset and not hoard.graph:
-        kind, place = "reset", replace(place, holder=hoard.reset)
-        text = f"call `{hoard.reset}.reset()` when its epoch is over: what it collects is kept until then."
-    elif verdict.finding is not None and hoard is None and holder and _values_fill(scene, verdict.finding):
-        kind, text = (
-            "cpu",
-            f"keep numbers in `{holder}`{where} (`.item()`), or its tensors on the CPU and without their ",
-        )
-        text += "graph (`tensor.detach().cpu()`): not their graphs but the values themselves fill the device."
-    elif verdict.finding is not None and _is_enough(verdict.finding, hoard):
-        kind, text = _KINDS.get(verdict.finding.code, kind), verdict.finding.advice
-        kind = "cpu" if kind == "detach-kept" and ".cpu()" in text else kind  # to detach would not be enough
-    elif hoard is not None and holder and hoard.feeds:
-        kind = "detach" if hoard.feeds == "carried" else "number"
-        text = _cut_feedback(hoard, holder, where, evaluates="forwards" in verdict.evidence)
-    elif hoard is not None and holder and hoard.graph and "forwards" in verdict.evidence:
-        called = scene.objects.call_site
-        kind, place = "no_grad", replace(called, holder=holder) if called.file else place
-        text = (
-            f"put the forward{_at(place)} under `with torch.no_grad():` if only values of what `{holder}` keeps are "
-            "used; if a backward is to come, let it come after fewer forwards."
-        )
-    elif hoard is not None and holder:
-        copy = "tensor.detach().cpu()" if hoard.attached else "tensor.cpu()"
-        what = "store them without their graph: `tensor.detach()`" if hoard.graph else f"on the CPU: `{copy}`"
-        kind = "detach-kept" if hoard.graph else "cpu"
-        text = f"do not let `{holder}`{where} keep tensors of every batch on the device: {what}, or a bounded number."
-    else:
-        text = "find what keeps tensors of every batch (a list, a total of losses, a cache), and store numbers instead."
-    return Advice(kind=kind, text=text, place=place, gain_bytes=verdict.bytes or None)
-
-
-def _is_enough(finding: Finding, hoard: KeptTensors | None) -> bool:
-    """Whether what a finding advises helps here: to detach does not where the values are most of what is kept."""
-    only_detaches = finding.code == "MG101" and hoard is not None and hoard.tensors >= 3 and not hoard.graph
-    return bool(finding.advice and finding.holder) and not only_detaches
-
-
-def _values_fill(scene: Scene, finding: Finding) -> bool:
-    """Whether what is kept with graphs takes its room by its own values: to detach it would not be enough."""
-    owners = scene.objects.owners
-    return finding.code == "MG101" and owners.get("outputs", 0) > owners.get("activations", 0)
-
-
-def _cut_feedback(hoard: KeptTensors, holder: str, where: str, *, evaluates: bool) -> str:
-    if hoard.feeds == "carried":
-        cut = f"where `{holder}` goes into the next {'turn' if evaluates else 'batch'}{where}"
-        text = f"cut the graph {cut}: `{holder} = {holder}.detach()`."
-        return f"{text} Where nothing is trained, put it under `with torch.no_grad():`." if evaluates else text
-    number = f"add numbers to `{holder}`{where}: `.item()` of what is added."
-    if evaluates:
-        return f"{number} If this is an evaluation, put it under `with torch.no_grad():` and call model.eval()."
-    return number
 
 
 def _against_fragmentation(scene: Scene) -> Iterator[Advice]:
@@ -340,7 +229,7 @@ def _smaller(scene: Scene) -> Iterator[Advice]:
     if is_larger:
         yield Advice(
             kind="shape",
-            text=f"check the requested shape{_at(objects.site)}: an outer product, a broadcast or a one-hot "
+            text=f"check the requested shape{at(objects.site)}: an outer product, a broadcast or a one-hot "
             "in full size is often meant to be smaller, or can be computed in parts.",
             place=objects.site,
         )
@@ -409,16 +298,10 @@ def _smaller_buffer(scene: Scene) -> Iterator[Advice]:
         return
     yield Advice(
         kind="buffer",
-        text=f"make the buffer{_at(scene.objects.site)} smaller, or keep it on the CPU: with all that it is made of, "
+        text=f"make the buffer{at(scene.objects.site)} smaller, or keep it on the CPU: with all that it is made of, "
         f"at most about {rows} rows instead of {shape[0]} would have fitted (not tried). A smaller dtype (float16, "
         "uint8) takes less too.",
         place=scene.objects.site,
         value=rows,
         instead_of=shape[0],
     )
-
-
-def _at(place: Place) -> str:
-    if place.file is None:
-        return ""
-    return f" at {place_text(place.file, place.line)}"

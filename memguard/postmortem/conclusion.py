@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from memguard.postmortem.advice import Advice, advise
+from memguard.postmortem.advice import advise
 from memguard.postmortem.causes import find_cause
 from memguard.postmortem.scene import Replayed, Request, Scene, TopLine, TopTensor
-from memguard.postmortem.verdict import Cause
+from memguard.postmortem.verdict import Advice, Cause
 from memguard.records.facts import NOWHERE, Place, RanOutOfMemory
 from memguard.records.phases import OpenPhase
 from memguard.records.stats import Stage

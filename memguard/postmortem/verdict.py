@@ -1,4 +1,4 @@
-"""The verdict of a post-mortem: a cause with its evidence."""
+"""The verdict of a post-mortem: a cause with its evidence, and the changes that it leads to."""
 
 from __future__ import annotations
 
@@ -58,6 +58,25 @@ class Verdict:
         if self.hoard.feeds == "carried":
             return "MG102"
         return "MG101" if self.hoard.graph else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One change."""
+
+    kind: str
+    """What is to be done, in a word: ``"batch"``, ``"length"``, ``"no_grad"``, ``"detach"``, ``"bound"``."""
+    text: str
+    place: Place = NOWHERE
+    """Where, and to what, as far as that is known."""
+    gain_bytes: int | None = None
+    """What it saves at the failing moment; None where that cannot be said."""
+    value: int | None = None
+    """The number it proposes, where it proposes one: a batch size, a length, rows of a buffer."""
+    instead_of: int | None = None
+    """The number that it replaces."""
+    replayed: bool = False
+    """Whether a replay through the simulated allocator showed that it fits."""
 
 
 def matters(scene: Scene, nbytes: int) -> bool:

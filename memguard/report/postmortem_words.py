@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from memguard.postmortem import PostMortem
-from memguard.postmortem.advice import Advice
 from memguard.postmortem.scene import Replayed, TopLine, TopTensor
+from memguard.postmortem.verdict import Advice
 from memguard.records.facts import Place
 from memguard.text import places
 from memguard.text.units import format_bytes

@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 import pytest
 
 from memguard.postmortem import Cause, PostMortem
-from memguard.postmortem.advice import Advice
 from memguard.postmortem.scene import Replayed, Request, TopLine, TopTensor
+from memguard.postmortem.verdict import Advice
 from memguard.records.facts import Place
 from memguard.records.stats import Stage
 from memguard.report.postmortem_html import render_html
