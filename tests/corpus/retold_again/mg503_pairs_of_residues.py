@@ -42,4 +42,3 @@ for epoch in range(2):
         opt.step()
 # !MG503 loader
 # !MG402 -
-# !MG401 -
