@@ -71,6 +71,7 @@ class PreviousBatchAlive(Rule):
             _let_go(in_code(fact.place)),
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,
+            is_limited=fact.peak_in_forward is False,  # it may be wanted there, whatever room it takes
         )
 
 

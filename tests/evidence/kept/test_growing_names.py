@@ -76,7 +76,7 @@ def cached(seed: int) -> nn.Module:
 def test_models_in_a_cache_are_told_with_their_weights_and_gradients() -> None:
     """The cached function is named, with the number of models at the end and all that they keep."""
     *_, last = kept_outputs(12, lambda number: cached(number), Runs.drop)
-    assert (last.place.holder, last.weights, last.cached, last.tensors) == ("cached", True, False, 12)
+    assert (last.place.holder, last.weights, last.cached, last.tensors) == ("cached", True, True, 12)
     assert last.bytes == pytest.approx(2 * 12 * EACH, rel=0.1)
 
 

@@ -96,19 +96,19 @@ HEALTHY = {
 }
 
 
-def told(tmp_path: Path, text: str) -> list[str | None]:
+def told(tmp_path: Path, text: str, codes: tuple[str, ...] = ("MG304",)) -> list[str | None]:
     script = tmp_path / "train.py"
     script.write_text(HEAD + "@torch.no_grad()\ndef work(x):\n" + text + FOOT)
     options = {"device": "virtual:32MiB", "logdir": str(tmp_path), "validation": "warn"}
     code, (summary,) = run_script(str(script), [], options, module=False)
     assert code == 0
-    return [finding.holder for finding in summary.findings if finding.code == "MG304"]
+    return [finding.holder for finding in summary.findings if finding.code in codes]
 
 
 @pytest.mark.parametrize("case", FAULTY)
 def test_a_variable_that_raises_the_peak_without_use_is_told(case: str, tmp_path: Path) -> None:
-    """Whatever read it before."""
-    assert told(tmp_path, FAULTY[case]) == ["wide"]
+    """Whatever read it before; of one that is made again while it is alive MG305 has the one word."""
+    assert told(tmp_path, FAULTY[case], ("MG304", "MG305")) == ["wide"]
 
 
 @pytest.mark.parametrize("case", HEALTHY)
