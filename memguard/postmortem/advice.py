@@ -212,7 +212,7 @@ def _against_length(scene: Scene, verdict: Verdict) -> Iterator[Advice]:
 def _proof(*, replayed: bool) -> str:
     if replayed:
         return "that was replayed through the simulated allocator, and fits"
-    return "at most about so much, not tried: no whole step that a replay repeats was seen"
+    return "at most about so much, not tried: no finished step can be replayed as it ran"
 
 
 def _smaller(scene: Scene) -> Iterator[Advice]:

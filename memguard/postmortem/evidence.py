@@ -10,8 +10,8 @@ from memguard.postmortem.inputs import elements, largest_shape, shape_of
 from memguard.postmortem.scene import Scene
 from memguard.records.stats import Stage
 
-LARGER = 1.25
-"""Times the usual batch, from which on one is large."""
+LARGER, ABOVE_ALL = 1.25, 1.02
+"""Times the usual batch, from which on one is large, and times the largest before it, from which on it stands apart."""
 MOST_RISE = 0.6
 """Share of the batches that leave more than the one before, from which on a floor climbs."""
 STEPS, SMALL_FALLS = 4, 0.1
@@ -70,7 +70,7 @@ def find_spike(scene: Scene) -> Spike | None:
     sizes = [elements(each) for each in before]
     usual = int(statistics.median(sizes))
     size = elements(shape)
-    if size < LARGER * usual or size <= max(sizes) or not (size > 1.02 * max(sizes) or inputs_grew(scene)):
+    if size < LARGER * usual or size <= max(sizes) or not (size > ABOVE_ALL * max(sizes) or inputs_grew(scene)):
         return None
     usual_shape = min(before, key=lambda each: abs(elements(each) - usual))
     ratios = [now / max(then, 1) for now, then in zip(shape, usual_shape, strict=True)]

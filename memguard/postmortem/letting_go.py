@@ -50,11 +50,11 @@ def let_go(scene: Scene, verdict: Verdict) -> Advice:
         kind, place = "reset", replace(place, holder=hoard.reset)
         text = f"call `{hoard.reset}.reset()` when its epoch is over: what it collects is kept until then."
     elif verdict.finding is not None and hoard is None and holder and _values_fill(scene, verdict.finding):
-        kind, text = (
-            "cpu",
-            f"keep numbers in `{holder}`{where} (`.item()`), or its tensors on the CPU and without their ",
+        kind = "cpu"
+        text = (
+            f"keep numbers in `{holder}`{where} (`.item()`), or its tensors on the CPU and without their graph "
+            "(`tensor.detach().cpu()`): the values themselves fill the device, not their graphs."
         )
-        text += "graph (`tensor.detach().cpu()`): not their graphs but the values themselves fill the device."
     elif verdict.finding is not None and _is_enough(verdict.finding, hoard):
         kind, text = _KINDS.get(verdict.finding.code, kind), verdict.finding.advice
         kind = "cpu" if kind == "detach-kept" and ".cpu()" in text else kind  # to detach would not be enough

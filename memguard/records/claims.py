@@ -34,7 +34,8 @@ class Claim(Finding):
     batches_left: int | None = None
     """Batches to come that bring more, where known; None asks the run."""
     is_limited: bool = False
-    """Whether it will not hold more than there is room for, whatever share it takes: a replay memory, an average."""
+    """Whether the share it takes makes it no worse: it holds no more than there is room for (a replay memory, an
+    average), or it may be wanted where it is."""
     ends: bool = False
     """Whether it is let go where the pass over the data ends."""
     names: tuple[str, ...] = ()

@@ -175,7 +175,7 @@ class ThreadedEvaluationProbe(Probe):
             self._look()
 
     def on_stage_end(self, stage: Stage) -> None:
-        """Likewise."""
+        """Asks once more: an evaluation may end with its stage."""
         self._look()
 
     def _look(self) -> None:

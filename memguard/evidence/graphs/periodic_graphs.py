@@ -41,7 +41,7 @@ class PeriodicGraphs(NamedTuple):
     marks: list[ForwardGraph]
     """The oldest first."""
     unseen: bool
-    """Whether more should have come, in batches that were not looked at: the holder's length tells whether they did."""
+    """Whether more should have come, in batches without a look: the holder's length shows whether they did."""
 
     @property
     def batches(self) -> set[int]:
@@ -64,7 +64,7 @@ def find_regular(
         used: Whether a backward is to have used them up, else none is to have come.
         batch: The batch that ends.
         steps: Optimizer steps so far.
-        unseen: The last batch that was not looked at; -1 without one.
+        unseen: The last batch without a look; -1 if there is none.
     """
     by_model: dict[tuple[int, bool], list[ForwardGraph]] = defaultdict(list)
     for mark in marks:
@@ -217,11 +217,11 @@ def _always_keeps(mark: ForwardGraph) -> bool:
 
 
 MORE, MANY = 1.25, 64
-"""Times the graphs that were told of, at which they are counted anew, and how many it takes for that to matter."""
+"""Times the reported graphs, at which they are counted anew, and how many it takes for that to matter."""
 AGAIN = 4
-"""A cause is looked at again when so many times more graphs are alive."""
+"""A cause is examined again when so many times more graphs are alive."""
 MAX_CAUSES = 8
-"""So many origins are looked at by themselves; what else comes counts to the last."""
+"""Origins that are examined by themselves; all later ones count to the last."""
 
 Line: TypeAlias = tuple[str | None, int | None]
 Origin: TypeAlias = tuple[bool, Place | None]
@@ -232,15 +232,15 @@ Not the model, which may be a new one in every batch."""
 
 @final
 class LeakGroup:
-    """Old graphs that are looked at together.
+    """Old graphs that are examined together.
 
     Attributes:
         origins: Where they come from; empty until the first look that had a result.
-        alive: Batches of which they were alive at the end of the last one that was looked at and had any.
+        alive: Batches of which they were alive at the end of the last examined one that had any.
         again: Batches of which they must be alive for the next look.
-        lines: Where they were told.
-        carried: Whether a new graph reaches them, though it did not reach those that were looked at before.
-        facts: What was told of them, one for each statement that keeps them.
+        lines: Those that findings name.
+        carried: Whether a new graph reaches them, though it did not reach those examined before.
+        facts: What was reported of them, one for each statement that keeps them.
         range: The first and the last of the batches of which they were alive.
         at: The batch after which that was seen.
     """
@@ -293,11 +293,11 @@ class LeakGroups:
     def __init__(self) -> None:
         self._looked: list[LeakGroup] = []
         self.next = LeakGroup()
-        """That of the graphs which come from elsewhere than all that were looked at."""
+        """That of the graphs which come from elsewhere than all that were examined."""
 
     @property
     def first(self) -> LeakGroup | None:
-        """The one that was looked at first."""
+        """The one that was examined first."""
         return self._looked[0] if self._looked else None
 
     def of(self, mark: ForwardGraph) -> LeakGroup:
@@ -330,7 +330,7 @@ class LeakGroups:
     def counted_at_end(
         self, batch: int, last_look: int, followed: Callable[[Stage, int, int], int]
     ) -> list[RetainedGraphs]:
-        """What was told of those that were alive at the last look, counted once more."""
+        """What was reported of those that were alive at the last look, counted once more."""
         alive = [cause for cause in self._looked if cause.at == last_look]
         return [fact for cause in alive for fact in cause.counted(batch, followed, at_end=True)]
 
