@@ -248,3 +248,14 @@ def test_newer_numbers_replace_the_words_and_the_batch_stays() -> None:
         arbiter.add(kept(message=f"{size} MiB", bytes=size * MIB, count=size, batch=batch), run)
     (finding,) = arbiter.findings.values()
     assert (finding.message, finding.bytes, finding.count, finding.batch) == ("40 MiB", 40 * MIB, 40, 3)
+
+
+def test_more_graphs_of_unknown_size_are_newer_numbers() -> None:
+    """A count that has risen is told although the bytes are not known any more; fewer, or as many, are not."""
+    arbiter, run = Arbiter(), run_of()
+    arbiter.add(kept(count=8, bytes=30 * MIB), run)
+    arbiter.add(kept(count=8, bytes=None), run)
+    assert [(finding.count, finding.bytes) for finding in arbiter.findings.values()] == [(8, 30 * MIB)]
+    arbiter.add(kept(count=80, bytes=None), run)
+    arbiter.add(kept(count=20, bytes=90 * MIB), run)
+    assert [(finding.count, finding.bytes) for finding in arbiter.findings.values()] == [(80, None)]

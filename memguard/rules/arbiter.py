@@ -315,7 +315,7 @@ def _newest(known: Claim | None, claim: Claim, *, is_worse: bool) -> Claim:
         return replace(claim, count=count, since=began)
     if counted and (claim.bytes or 0) <= (known.bytes or 0):
         return replace(known, count=count)
-    if not counted and (claim.bytes or 0, claim.count) < (known.bytes or 0, known.count):
+    if not counted and _tells_less(claim, known):
         return known
     severity = max(known.severity, claim.severity)
     return replace(
@@ -328,3 +328,10 @@ def _newest(known: Claim | None, claim: Claim, *, is_worse: bool) -> Claim:
         count=count,
         since=began,
     )
+
+
+def _tells_less(claim: Claim, known: Claim) -> bool:
+    """Whether the newer claim of a cause tells of less than the older one; without bytes its count decides."""
+    if claim.bytes is not None and known.bytes is not None:
+        return (claim.bytes, claim.count) < (known.bytes, known.count)
+    return (claim.count, claim.bytes is not None) < (known.count, known.bytes is not None)

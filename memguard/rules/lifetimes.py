@@ -68,7 +68,7 @@ class PreviousBatchAlive(Rule):
             Severity.WARNING if matters else Severity.INFO,
             f"{holder(fact.place)} still holds {format_bytes(fact.bytes)} of the last batch while the next forward runs"
             f"{', with the graph' if fact.graph else ''}: both are in memory at the peak.",
-            _let_go(in_code(fact.place)),
+            _let_go(in_code(fact.place), *fact.beside),
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,
             is_limited=fact.peak_in_forward is False,  # it may be wanted there, whatever room it takes
@@ -79,10 +79,10 @@ def _drop(name: str | None) -> str:
     return f"set {name} = None" if name is not None and "." in name else f"del {name or 'it'}"
 
 
-def _let_go(name: str | None) -> str:
+def _let_go(name: str | None, *beside: str) -> str:
     if name is not None and "." in name:
         return f"keep there only what is read later (numbers), or set {name} = None before the next forward."
-    return f"del {name or 'it'} at the end of the loop's body, or put the step into a function."
+    return f"del {', '.join((name or 'it', *beside))} at the end of the loop's body, or put the step into a function."
 
 
 @final

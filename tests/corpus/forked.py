@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+import sys
 import tempfile
 import traceback
 from multiprocessing.connection import Connection
@@ -44,11 +45,12 @@ def run_forked(path: Path, *, device: str | None = None, times: float = 1.0) -> 
 
 def _run(path: Path, device: str | None, times: float, answer: Connection) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])  # its workers'
+    sys.path.insert(0, os.getcwd())  # the program's folder takes this place
     with tempfile.TemporaryDirectory() as folder:
         try:
             if device == "cuda":
                 put_on_the_gpu(virtual_of(path))
-            answer.send(run(path, Path(folder), device=device, times=times))
+            answer.send(run(path, Path(folder), device=device, times=times, owns_process=True))
         except BaseException:
             answer.send(traceback.format_exc())
 

@@ -158,7 +158,9 @@ def _in(folder: Path) -> list[Path]:
     return [*folder.glob("*.py"), *(main.parent for main in folder.glob("*/main.py"))]
 
 
-def run(path: Path, logdir: Path, *, device: str | None = None, times: float = 1.0) -> Outcome:
+def run(
+    path: Path, logdir: Path, *, device: str | None = None, times: float = 1.0, owns_process: bool = False
+) -> Outcome:
     """Runs a program, observed only. What looking costs is the same in every run: see `fixed_costs`.
 
     Args:
@@ -167,6 +169,8 @@ def run(path: Path, logdir: Path, *, device: str | None = None, times: float = 1
         device: The device to watch; None is the virtual one that the program names, or one of 1 GiB. On any other
             than "cuda", faults that only an allocator's numbers show are not expected.
         times: Looks cost so many times what they do.
+        owns_process: Whether the process is the program's own, as under ``memguard run``: what it has in its main
+            module is still there when the run ends.
     """
     script = path / "main.py" if path.is_dir() else path
     options = {"device": device or virtual_of(path), "logdir": str(logdir), "validation": "warn"}
@@ -175,7 +179,7 @@ def run(path: Path, logdir: Path, *, device: str | None = None, times: float = 1
     gc.freeze()  # what the program before left behind is none of this one's memory, and not looked at again
     output, loaded = io.StringIO(), set(sys.modules)
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output), fixed_costs(times):
-        code, summaries = run_script(str(script), [], options, module=False)
+        code, summaries = run_script(str(script), [], options, module=False, owns_process=owns_process)
     for name in [n for n in set(sys.modules) - loaded if _belongs_to(sys.modules[n], path)]:
         del sys.modules[name]
     marked = marks_of(path)

@@ -72,6 +72,26 @@ def test_outputs_that_are_some_of_the_peak_are_told(peak: int, told: int) -> Non
     assert all(fact.peak_in_forward and fact.peak_bytes == peak for fact in facts)
 
 
+def test_all_variables_that_hold_the_last_outputs_are_to_go() -> None:
+    """A tuple and one of its parts: to let go of either alone frees nothing."""
+    model = nn.Linear(WIDTH, WIDTH)
+    watch = {"device_total_bytes": 1024 * MIB, "read": lambda: MemoryStats(allocated_peak_bytes=8 * MIB)}
+
+    def train() -> list[PreviousOutputsAlive]:
+        with Loop(model, kinds=[OutputsProbe], **watch) as loop:
+            loop.record = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=8 * MIB)
+            for _ in loop.batches(6):
+                answer = (model(torch.randn(MIB // 2 // WIDTH, WIDTH)).detach(), "ok")
+                out, said = answer
+            assert said == "ok" and out is not None
+        return loop.of(PreviousOutputsAlive)
+
+    facts = train()
+    assert {frozenset((fact.place.holder, *fact.beside)) for fact in facts} == {frozenset(("answer", "out"))}
+    finding = judge(PreviousBatchAlive(), *facts, run=run_of(limit_bytes=64 * MIB))[-1]
+    assert finding.advice.startswith(("del answer, out at", "del out, answer at"))
+
+
 @pytest.mark.parametrize(("so_far", "told"), [(30, True), (40, False)])
 def test_a_local_that_is_some_of_the_peak_is_told_where_the_peak_is_yet_to_come(so_far: int, told: bool) -> None:
     """What made the peak before the forward may have done without it."""

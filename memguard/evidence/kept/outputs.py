@@ -16,7 +16,13 @@ from memguard.evidence.kept.retained import kept_around
 from memguard.evidence.minimum_sizes import LEAST_REMARK, least_of_device
 from memguard.evidence.naming.capacities import capacity_of, outgrew
 from memguard.evidence.naming.holders import HolderSearch
-from memguard.evidence.peaks.previous_batch import BESIDE, PreviousLook, TensorsBesideOutputs, least_of_previous
+from memguard.evidence.peaks.previous_batch import (
+    BESIDE,
+    PreviousLook,
+    TensorsBesideOutputs,
+    least_of_previous,
+    variables_beside,
+)
 from memguard.heap.children import ChildReader
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import user_frames
@@ -113,7 +119,9 @@ class OutputsProbe(Probe):
         if held >= least and (steady or not grows):  # what becomes more is not of the last batch alone
             self._times = max(self._times, held / size)  # what it adds to the peak must not hide it the next time
             place = holders[0].place if holders else None
-            self._previous = PreviousLook(held, place, [output.ref for output in last], gone=gone, steady=steady)
+            beside = variables_beside(place, outputs) if place is not None else ()
+            refs = [output.ref for output in last]
+            self._previous = PreviousLook(held, place, refs, gone=gone, steady=steady, beside=beside)
 
     def _is_steady(self, place: Place, *, grows: bool) -> bool:
         """Whether one look tells that it is so in each batch."""

@@ -22,8 +22,8 @@ from memguard.evidence.interface import ProbeContext
 from memguard.evidence.minimum_sizes import least_of_device, least_of_peak, least_of_remark
 from memguard.evidence.naming.groups import name_key
 from memguard.evidence.naming.holders import Holder, HolderSearch
-from memguard.heap.containers import tensors_in
-from memguard.heap.frames import is_user_file
+from memguard.heap.containers import length_of, tensors_in
+from memguard.heap.frames import is_user_file, read_locals, user_frames
 from memguard.records.facts import Fact, Place, PreviousOutputsAlive
 from memguard.records.stats import MemoryStats, Stage
 from memguard.source.reads import is_left_unread, is_wanted
@@ -65,6 +65,8 @@ class PreviousLook:
     """Whether some were still there when a backward began."""
     steady: bool = False
     """Whether one look tells: the source sets it in every turn of a loop, or only the next sequence replaces it."""
+    beside: tuple[str, ...] = ()
+    """Other variables of the same function that hold the outputs."""
 
     def forward_over(self, output: object, peak: int | None) -> None:
         """The forward is over: where its backward comes back to it, it is asked once more.
@@ -96,6 +98,7 @@ class PreviousLook:
             until_peak=highest is not None and gone is not None and gone >= highest,
             peak_bytes=highest,
             steady=self.steady,
+            beside=self.beside,
         )
         return fact if self.place is None else replace(fact, place=self.place)
 
@@ -150,6 +153,20 @@ class TensorsBesideOutputs:
         self._before = seen
         holders = _heaviest_first(survey.holders(found, stage=watch.stage))
         return holders, sum(held.values()), PeakAtRelease((link.value for link, _ in found), watch.read)
+
+
+def variables_beside(place: Place, storages: Collection[int]) -> tuple[str, ...]:
+    """Other variables of the function at a place that hold one of some storages, each alone or in a small container."""
+    function = (place.function or "").rpartition(".")[2]
+    for frame in user_frames():
+        if (frame.f_code.co_filename, frame.f_code.co_name) != (place.file, function):
+            continue
+        variables = read_locals(frame)
+        if variables.pop(place.holder or "", None) is not None:
+            small = {name: value for name, value in variables.items() if length_of(value) <= MAX_TENSORS}
+            held = {name: storages_of(tensors_in(value, 4)) for name, value in small.items()}
+            return tuple(name for name, own in held.items() if not own.keys().isdisjoint(storages))
+    return ()
 
 
 def _heaviest_first(holders: tuple[Holder, ...]) -> tuple[Holder, ...]:

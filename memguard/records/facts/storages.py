@@ -78,6 +78,8 @@ class PreviousOutputsAlive(Fact):
     """The batch's highest allocated bytes; None where nobody counts them."""
     steady: bool = False
     """Whether the source shows that it is so in every batch."""
+    beside: tuple[str, ...] = ()
+    """Other variables of that function that hold the same: it is free when all of them let go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
