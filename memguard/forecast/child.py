@@ -95,13 +95,14 @@ def in_child(work: Callable[[], Result], *, timeout_seconds: float | None = None
     return _Child(work, timeout_seconds, quiet).result()
 
 
-def in_children(works: Iterable[Callable[[], Result]]) -> Iterator[Result | MemGuardError]:
+def in_children(works: Iterable[Callable[[], Result]], *, quiet: bool = True) -> Iterator[Result | MemGuardError]:
     """What each of several works returns, or how it failed, in their order; as many at once as there are processors.
 
-    Each is computed as by `in_child`, and what it prints to stdout is dropped.
+    Each is computed as by `in_child`, and what it prints to stdout is dropped; of the first only if it is to be quiet.
     """
     waiting = iter(works)
-    running = [_Child(work, None, True) for work in itertools.islice(waiting, _processors())]
+    at_once = itertools.islice(waiting, processors())
+    running = [_Child(work, None, quiet or number > 0) for number, work in enumerate(at_once)]
     while running:
         try:
             yield running.pop(0).result()
@@ -110,7 +111,8 @@ def in_children(works: Iterable[Callable[[], Result]]) -> Iterator[Result | MemG
         running += [_Child(work, None, True) for work in itertools.islice(waiting, 1)]
 
 
-def _processors() -> int:
+def processors() -> int:
+    """How many children work at once."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(count, _MOST_AT_ONCE)
 

@@ -2,7 +2,8 @@
 
 Along each dimension of the largest device mesh that the code makes (without one: along the ranks), the first and the
 last are traced, with the other coordinates at zero. Where both traces are the same event by event, all between them are
-taken to be the same; where they differ, the one in the middle is traced, and so on.
+taken to be the same; where they differ, those on both sides of each place where shards become smaller are traced, else
+the one in the middle, and so on.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def find_roles(world: int, trace: Callable[[int], Trace], make_all: Callable[[It
         MemGuardError: A rank could not be traced, or there are too many roles.
     """
     mesh = trace(0).mesh or Mesh(names=("rank",), shape=(world,), ranks=tuple(range(world)))
-    divided = [_divide(mesh, dimension, trace, make_all) for dimension in range(len(mesh.shape))]
+    cuts = {name: {cut for each, cut in trace(0).cuts if each == name} for name in mesh.names}
+    divided = [_divide(mesh, dimension, cuts[name], trace, make_all) for dimension, name in enumerate(mesh.names)]
     chosen = list(itertools.product(*divided))
     if len(chosen) > _MOST_ROLES:
         raise MemGuardError(f"{len(chosen)} ranks of this training are unlike each other, more than {_MOST_ROLES}")
@@ -61,44 +63,40 @@ def find_roles(world: int, trace: Callable[[int], Trace], make_all: Callable[[It
 
 
 def _divide(
-    mesh: Mesh, dimension: int, trace: Callable[[int], Trace], make_all: Callable[[Iterable[int]], None]
+    mesh: Mesh, dimension: int, cuts: set[int], trace: Callable[[int], Trace], make_all: Callable[[Iterable[int]], None]
 ) -> list[Interval]:
-    """The intervals of one dimension in which ranks are alike."""
+    """The intervals of one dimension in which ranks are alike; where they differ, they probably do at the cuts."""
     size = mesh.shape[dimension]
 
     def rank(coordinate: int) -> int:
         return mesh.rank_at([coordinate if each == dimension else 0 for each in range(len(mesh.shape))])
 
+    def alike(one: int, other: int) -> bool:
+        return _alike(trace(rank(one)), trace(rank(other)))
+
     waiting: list[Interval] = [(0, size - 1)]
     done: list[Interval] = []
-    make_all({rank(0), rank(size - 1)})
     while waiting:
-        unlike = [(first, last) for first, last in waiting if not _alike(trace(rank(first)), trace(rank(last)))]
+        make_all({rank(end) for interval in waiting for end in interval})
+        unlike = [interval for interval in waiting if not alike(*interval)]
         done += [interval for interval in waiting if interval not in unlike]
-        middles = [(first, (first + last) // 2, last) for first, last in unlike]
-        make_all({rank(middle) for first, middle, _ in middles if middle != first})
-        waiting = []
-        for first, middle, last in middles:
-            if middle == first:
-                done += [(first, first), (last, last)]
-            else:
-                waiting += [(first, middle), (middle, last)]
-    return _merged(done)
-
-
-def _merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """Intervals that share an end, where ranks are alike on both sides of it, as one; each coordinate once."""
+        waiting = [part for interval in unlike for part in _parts(*interval, cuts)]
     found: list[Interval] = []
-    for first, last in sorted(set(intervals)):
-        if found and first <= found[-1][1]:
-            if last > first and found[-1][0] < found[-1][1]:
-                found[-1] = (found[-1][0], last)
-                continue
-            if last > first:
-                found[-1] = (first, last)
-            continue
-        found.append((first, last))
+    for first, last in sorted(done):
+        if found and alike(found[-1][1], first):
+            found[-1] = (found[-1][0], last)
+        else:
+            found.append((first, last))
     return found
+
+
+def _parts(first: int, last: int, cuts: set[int]) -> list[Interval]:
+    """An interval in two at its middle, which is in both; or at its cuts."""
+    inner = sorted(cut for cut in cuts if first < cut <= last)
+    if not inner:
+        middle = (first + last) // 2
+        return [(first, middle), (middle, last)] if middle > first else [(first, first), (last, last)]
+    return list(zip([first, *inner], [*(cut - 1 for cut in inner), last], strict=True))
 
 
 def _alike(one: Trace, other: Trace) -> bool:

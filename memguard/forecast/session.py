@@ -33,6 +33,7 @@ from memguard.forecast.kernels.products import install_products
 from memguard.forecast.layouts import layout_text
 from memguard.forecast.owners import settle
 from memguard.forecast.setting import Setting
+from memguard.forecast.shards import cuts_of
 from memguard.forecast.trace import Kind, Trace
 from memguard.forecast.tracer import Tracer
 from memguard.forecast.watching import watch
@@ -119,7 +120,8 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
             tracer.note("cudnn.benchmark is on: while it tries algorithms, the first step can be above the figure")
         result = tracer.trace(steps=setting.steps, batch=setting.traced_batch or setting.batch)
     settle(result)
-    result = replace(result, compiled=has_compiled())
+    cuts = cuts_of(model.parameters()) if place is not None and model is not None else ()
+    result = replace(result, compiled=has_compiled(), cuts=cuts)
     del kept  # until here they replaced PyTorch's
     return result
 

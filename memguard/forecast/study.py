@@ -10,6 +10,7 @@ from typing import final
 from memguard.errors import MemGuardError
 from memguard.forecast.cards import Card
 from memguard.forecast.changes import BFLOAT16, CHANGES, EXPANDABLE, HALF_BATCH, Change
+from memguard.forecast.child import processors
 from memguard.forecast.judging import judge, run_on, verdict_of
 from memguard.forecast.kernels.workspaces import version_of, workspaces_for
 from memguard.forecast.layouts import Layout
@@ -87,6 +88,8 @@ class Study:
         if self._setting.processes is None:
             return self._judged(Variant(), seconds)
         world = self._setting.processes * self._setting.nodes
+        if processors() > 1:  # the other one would only wait for the first trace
+            self._variants.make_all((Variant(rank=0), Variant(rank=world - 1)))
         roles = find_roles(
             world,
             lambda rank: self._variants.trace(Variant(rank=rank)),

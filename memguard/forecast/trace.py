@@ -110,6 +110,8 @@ class Trace:
     """Whether parts of the step were compiled by torch.compile."""
     mesh: Mesh | None = None
     """None where the code makes none."""
+    cuts: tuple[tuple[str, int], ...] = ()
+    """Dimension of the mesh, and the coordinate from which on the shard of some parameter is smaller."""
     groups: tuple[int, ...] = ()
     """The number of ranks of each process group that communicated, if it has more than one."""
 

@@ -80,7 +80,7 @@ class Variants:
         """Make the traces that will be asked for next, several at a time; one that fails says so when it is asked."""
         new = [variant for variant in dict.fromkeys(variants) if variant not in self._made]
         wanted = len(self._made) + len(new)
-        traces = in_children(map(self._work, new))
+        traces = in_children(map(self._work, new), quiet=bool(self._made))
         for variant in new:
             batch = f" batch {variant.batch}" if variant.batch else ""
             of_rank = f" rank {variant.rank}" if self._setting.processes else ""

@@ -11,6 +11,7 @@ import memguard
 from memguard.errors import MemGuardError
 from memguard.forecast import forecast_of
 from memguard.forecast.child import in_child
+from memguard.forecast.fakes import process_group
 from memguard.forecast.fakes.replacing import replace
 from memguard.forecast.ranks import find_roles
 from memguard.forecast.session import trace
@@ -23,7 +24,7 @@ from tests.bench.ranks_programs import Case
 pytest.importorskip("torch.testing._internal.distributed.fake_pg")
 
 
-def trace_of(nbytes, mesh=None):
+def trace_of(nbytes, mesh=None, cuts=()):
     """One allocation."""
     return Trace(
         events=[Event(Kind.ALLOC, 0, nbytes, 0, 0)],
@@ -34,16 +35,17 @@ def trace_of(nbytes, mesh=None):
         torch_version="2.13",
         operators=1,
         mesh=mesh,
+        cuts=cuts,
     )
 
 
-def roles(sizes, mesh=None):
+def roles(sizes, mesh=None, cuts=()):
     """Roles of ranks that take these bytes, and which ranks were traced."""
     traced = set()
 
     def trace(rank):
         traced.add(rank)
-        return trace_of(sizes[rank], mesh)
+        return trace_of(sizes[rank], mesh, cuts)
 
     found = find_roles(len(sizes), trace, traced.update)
     return [(role.name, role.rank, role.count) for role in found], traced
@@ -72,6 +74,66 @@ def test_two_ends_that_differ_from_a_middle_that_is_alike():
     """Roles in the middle are one interval, whatever the ends are."""
     found, _ = roles([9, 5, 5, 5, 5, 5, 5, 8])
     assert found == [("rank 0 (first)", 0, 1), ("rank 1 to 6", 1, 6), ("rank 7 (last)", 7, 1)]
+
+
+ROW = Mesh(names=("dp",), shape=(512,), ranks=tuple(range(512)))
+
+
+def test_where_shards_become_smaller_ranks_are_not_searched():
+    """128,256 rows on 512 ranks: 510 shards of 251 rows, one of 246, one of none. Both sides of each cut are traced."""
+    found, traced = roles([251] * 510 + [246, 0], ROW, cuts=(("dp", 510), ("dp", 511)))
+    assert found == [("dp 0 to 509", 0, 510), ("dp 510", 510, 1), ("dp 511 (last)", 511, 1)]
+    assert traced == {0, 509, 510, 511}
+
+
+def test_ranks_that_differ_elsewhere_than_at_a_cut_are_found_too():
+    """A cut that makes no difference parts no ranks, and one that is not known is searched."""
+    found, _ = roles([7] * 100 + [3] * 412, ROW, cuts=(("dp", 400),))
+    assert found == [("dp 0 to 99", 0, 100), ("dp 100 to 511", 100, 412)]
+
+
+def build_uneven():
+    from torch.distributed.fsdp import fully_shard
+
+    torch.distributed.init_process_group("nccl")
+    mesh = torch.distributed.init_device_mesh("cuda", (8,), mesh_dim_names=("dp",))
+    model = nn.Sequential(nn.Linear(64, 20), nn.Linear(20, 64), nn.Linear(64, 20)).cuda()
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    def step():
+        model(torch.randn(8, 64, device="cuda")).sum().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return model, optimizer, step
+
+
+def test_a_trace_tells_from_which_rank_on_shards_are_smaller():
+    """20 rows on 8 ranks are six shards of three, one of two, one of none; 64 divide."""
+    found = in_child(lambda: trace(build_uneven, Setting(steps=1, processes=8)))
+    assert found.cuts == (("dp", 6), ("dp", 7))
+
+
+def told(traced):
+    """Events with their owners and places, whatever numbers blocks have."""
+    numbers = {}
+    return [
+        (kind, numbers.setdefault(block, len(numbers)), traced.owners[block], nbytes, stream, traced.sites[site])
+        for kind, block, nbytes, stream, site in traced.events
+    ]
+
+
+@pytest.mark.parametrize("rank", [0, 6, 7])
+def test_what_is_worked_out_once_gives_the_same_trace(monkeypatch, rank):
+    """A rank's own chunk of each parameter, and the sharding of a list's parameters that are alike: event by event."""
+    quick = in_child(lambda: trace(build_uneven, Setting(steps=2, processes=8, rank=rank)))
+    monkeypatch.setattr(process_group, "hasten_sharding", lambda: None)
+    slow = in_child(lambda: trace(build_uneven, Setting(steps=2, processes=8, rank=rank)))
+    assert told(quick) == told(slow)
 
 
 def test_a_replaced_function_runs_for_those_who_imported_it_before():

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from memguard.errors import MemGuardError
 from memguard.forecast.fakes.replacing import replace
+from memguard.forecast.fakes.sharding_speed import hasten_sharding
 from memguard.forecast.kernels.collectives import collective_kernels
 from memguard.forecast.trace import Mesh
 
@@ -148,6 +149,7 @@ def join(tracer: Tracer, place: Place) -> None:
     _watch_storages(tracer)
     _ask_shapes_aside(tracer)
     _move_by_swapping()
+    hasten_sharding()
 
 
 def _asked_by_torch() -> bool:
