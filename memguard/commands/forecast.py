@@ -23,6 +23,7 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
         "memguard forecast train.py:make --device nvidia-h200 --batch 32     the largest batch that fits",
         "memguard forecast train.py:make --batch 32 --cards t4,l4,h100      batch sizes by cards, the largest of each",
         "memguard forecast train.py:make --device t4 --fail-if-not-fit        exit code 1 if it does not fit",
+        "memguard forecast train.py:make --measure --batch 32 --cards l4,t4   from real steps on this machine's GPU",
         "memguard forecast train.py:make --nproc 8 --device h100              the ranks of a training on eight GPUs",
         "memguard forecast train.py:make --nproc 8 --mesh dp=8,tp=1 --mesh dp=4,tp=2      compares layouts",
     )
@@ -47,6 +48,11 @@ def add(subparsers: argparse._SubParsersAction[Any]) -> None:
         default=[],
         metavar="NAME=N,...",
         help="sizes of the code's device mesh, like dp=4,tp=2; several times: compares these layouts",
+    )
+    parser.add_argument(
+        "--measure",
+        action="store_true",
+        help="run the steps for real on this machine's GPU, and answer from what they allocated",
     )
     parser.add_argument("--suggest", action="store_true", help="re-forecast what would make it fit")
     parser.add_argument("--cards", help="also judge these cards, with commas; or all")
@@ -87,6 +93,7 @@ def run(given: argparse.Namespace) -> int:
         nproc=given.nproc,
         nnodes=given.nnodes,
         meshes=[parse_layout(text) for text in given.mesh],
+        measure=given.measure,
         progress=sys.stderr.isatty(),
     )
     if page is not None:

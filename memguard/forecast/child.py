@@ -152,7 +152,7 @@ def _run(work: Callable[[], Any], writer: int, quiet: bool) -> None:
 def describe(error: BaseException) -> str:
     """One line for an exception of the user's code: its type, its text, and the innermost line outside libraries."""
     frames = traceback.extract_tb(error.__traceback__)
-    users = [frame for frame in frames if not _of_a_library(frame.filename)]
+    users = [frame for frame in frames if not of_a_library(frame.filename)]
     text = str(error).strip().splitlines()
     if _NO_ENGINE in str(error):
         text = ["gradients of torch.func ask for a GPU's streams, so a step that uses them cannot be forecast"]
@@ -172,7 +172,8 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}{where}: {text[0] if text else 'no message'}"
 
 
-def _of_a_library(file: str) -> bool:
+def of_a_library(file: str) -> bool:
+    """Whether a file is none of the user's."""
     return "site-packages" in file or file.startswith(("<frozen ", _OWN, _PYTHON))
 
 

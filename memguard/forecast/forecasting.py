@@ -20,9 +20,12 @@ from memguard.forecast.cards import CARDS, Card, context_of, find_card
 from memguard.forecast.child import in_child
 from memguard.forecast.fakes.process_group import load_distributed
 from memguard.forecast.fakes.without_dynamo import warm_up
+from memguard.forecast.judging import run_on
 from memguard.forecast.kernels.workspaces import version_of
 from memguard.forecast.layouts import Layout, layouts_of
-from memguard.forecast.result import FITS, Forecast, LayoutShare
+from memguard.forecast.measured_variants import MeasuredVariants
+from memguard.forecast.recorded import Measured
+from memguard.forecast.result import FITS, Forecast, LayoutShare, Measurement
 from memguard.forecast.session import Made
 from memguard.forecast.study import Study
 from memguard.forecast.target import batch_parameter, call_target
@@ -272,26 +275,67 @@ def answer(make: Make, question: Question) -> Forecast:
         warm_up()
     else:
         load_distributed()
-    card, batch = question.card, question.batch
     with _disable_current_modes(), _progress(question.progress) as say:
         found, study = _lowest(make, question, say)
-        if batch is not None and card is not None:
-            largest, smooth, careful = study.largest_batches()
-            found = replace(
-                found,
-                largest_batch=largest,
-                largest_batch_without_retries=smooth,
-                largest_batch_with_margin=careful,
-            )
-        if question.suggest or (question.suggest is None and found.verdict not in (None, FITS)):
-            found = replace(found, suggestions=study.suggestions(found))
-        cards = question.table_cards
-        if cards or (batch is not None and card is not None):
-            chosen = cards or ((card,) if card else ())
-            found = replace(found, table=study.table(chosen, _sizes(batch)))
-            if batch is not None and cards:
-                found = replace(found, largest_batches=study.largest_on_each(chosen))
-        return found
+        return _with_the_rest(found, study, question)
+
+
+def answer_measured(measured: Sequence[Measured], question: Question) -> Forecast:
+    """The forecast from real steps on this machine's GPU: their allocations replayed, and scaled by the batch size.
+
+    Args:
+        measured: Those that ran, of which at least one did not run out of memory.
+        question: What is asked.
+    """
+    traces = MeasuredVariants(measured, question.batch)
+    study = _study(traces, question)
+    found = study.forecast()
+    found = replace(
+        found,
+        measured=tuple(_measurement(one, question) for one in measured),
+        notes=(*found.notes, *([traces.alone] if traces.alone and question.batch is not None else [])),
+        method=f"real steps on {measured[0].device}, their allocations replayed through the allocator",
+    )
+    return _with_the_rest(found, study, question, scales=traces.alone is None)
+
+
+def _measurement(one: Measured, question: Question) -> Measurement:
+    replayed = None
+    if one.trace is not None and one.trace.recorded is not None:
+        conf = one.trace.recorded.alloc_conf
+        replayed = run_on(one.trace, None, question.torch_version, conf)
+    return Measurement(
+        batch=one.batch,
+        device=one.device,
+        steps=one.steps,
+        allocated_peak_bytes=one.allocated_peak_bytes,
+        reserved_peak_bytes=one.reserved_peak_bytes,
+        num_alloc_retries=one.num_alloc_retries,
+        out_of_memory=one.out_of_memory,
+        replayed_allocated_peak_bytes=replayed and replayed.allocated_peak_bytes,
+        replayed_reserved_peak_bytes=replayed and replayed.reserved_peak_bytes,
+    )
+
+
+def _with_the_rest(found: Forecast, study: Study, question: Question, *, scales: bool = True) -> Forecast:
+    """The forecast with what was asked beside the step itself: batch sizes, changes, cards."""
+    card, cards, batch = question.card, question.table_cards, question.batch
+    if batch is not None and card is not None and scales:
+        largest, smooth, careful = study.largest_batches()
+        found = replace(
+            found,
+            largest_batch=largest,
+            largest_batch_without_retries=smooth,
+            largest_batch_with_margin=careful,
+        )
+    if question.suggest or (question.suggest is None and found.verdict not in (None, FITS)):
+        found = replace(found, suggestions=study.suggestions(found))
+    if cards or (batch is not None and card is not None):
+        chosen = cards or ((card,) if card else ())
+        found = replace(found, table=study.table(chosen, _sizes(batch) if scales else [batch]))
+        if batch is not None and cards and scales:
+            found = replace(found, largest_batches=study.largest_on_each(chosen))
+    return found
 
 
 def _lowest(make: Make, question: Question, say: Say) -> tuple[Forecast, Study]:
@@ -299,20 +343,7 @@ def _lowest(make: Make, question: Question, say: Say) -> tuple[Forecast, Study]:
     shares: list[LayoutShare] = []
     made: list[tuple[Forecast, Study]] = []
     for layout in question.layouts or ((),):
-        study = Study(
-            make,
-            card=question.card,
-            steps=question.steps,
-            batch=question.batch,
-            torch_version=question.torch_version,
-            alloc_conf=question.alloc_conf,
-            reserved_by_others_bytes=question.reserved_by_others_bytes,
-            takes_batch=question.takes_batch,
-            processes=question.nproc,
-            nodes=question.nnodes,
-            layout=layout,
-            say=say,
-        )
+        study = _study(make, question, layout=layout, say=say)
         share = LayoutShare(mesh=dict(layout), allocated_peak_bytes=None, reserved_peak_bytes=None, verdict=None)
         try:
             found = study.forecast()
@@ -336,6 +367,22 @@ def _lowest(make: Make, question: Question, say: Say) -> tuple[Forecast, Study]:
     found, study = min(made, key=lambda one: one[0].reserved_peak_bytes)
     shares.sort(key=lambda one: (one.reserved_peak_bytes is None, one.reserved_peak_bytes))
     return replace(found, layouts=tuple(shares) if question.layouts else ()), study
+
+
+def _study(make: Make | MeasuredVariants, question: Question, **options: Any) -> Study:
+    return Study(
+        make,
+        card=question.card,
+        steps=question.steps,
+        batch=question.batch,
+        torch_version=question.torch_version,
+        alloc_conf=question.alloc_conf,
+        reserved_by_others_bytes=question.reserved_by_others_bytes,
+        takes_batch=question.takes_batch,
+        processes=question.nproc,
+        nodes=question.nnodes,
+        **options,
+    )
 
 
 def _sizes(batch: int | None) -> list[int | None]:

@@ -8,7 +8,7 @@ from memguard.forecast.cards import Card
 from memguard.forecast.explain import peak_place, plot_points, shares_at_peak
 from memguard.forecast.kernels.workspaces import Workspaces, workspaces_for
 from memguard.forecast.ranges import ranges_of
-from memguard.forecast.result import DOES_NOT_FIT, FITS, FITS_WITH_RETRIES, Forecast
+from memguard.forecast.result import DOES_NOT_FIT, FITS, FITS_WITH_RETRIES, REPLAYED, SCALED, TRACED, Forecast
 from memguard.forecast.simulate import Simulation, simulate
 from memguard.forecast.trace import Kind, Trace
 from memguard.text.units import MIB
@@ -75,7 +75,15 @@ def judge(
         notes=traced.notes,
         operators=traced.operators,
         seconds=seconds,
+        source=source_of(traced),
     )
+
+
+def source_of(traced: Trace) -> str:
+    """Where the figures of a trace come from."""
+    if traced.recorded is None:
+        return TRACED
+    return SCALED if traced.recorded.scaled else REPLAYED
 
 
 def communication_bytes(traced: Trace, card: Card | None) -> tuple[int, int, int]:

@@ -15,12 +15,14 @@ from memguard.forecast.kernels.workspaces import (
     workspaces_for,
 )
 from memguard.forecast.simulate import Simulation, simulate
-from memguard.forecast.trace import Kind, Trace
+from memguard.forecast.trace import Kind, Recorded, Trace
 
 _ALLOCATED_SPREAD, _RESERVED_SPREAD = 0.005, 0.02
 _RESERVED_SPREAD_CONVOLVED = 0.04
 """Where convolutions take workspaces, which decide how free memory lies."""
 _RECURRENT_SPREAD = 1 / 3
+_SCALED_SPREADS = 0.02, 0.1
+"""What was seen for a batch size eight times as large as the one that was measured."""
 _SAID_OF = {
     Kind.CONVOLUTION: "cuDNN chooses convolution plans on the GPU: from no workspaces up to the largest that were seen",
     Kind.ATTENTION: "from Hopper on cuDNN may run attention: the same outputs, another workspace in backward",
@@ -42,6 +44,8 @@ def ranges_of(
         torch_version: The PyTorch that will run it.
         conf: Its ``PYTORCH_CUDA_ALLOC_CONF``.
     """
+    if traced.recorded is not None:
+        return _of_recorded(traced.recorded, needed, card, conf)
     known = workspaces_for(traced.compute_capability, torch_version)
     others: list[Workspaces] = []
     sources = []
@@ -73,6 +77,24 @@ def ranges_of(
         _spread([run.reserved_peak_bytes for run in runs] + [beside], reserved_spread, uncertain),
         tuple(sources),
     )
+
+
+def _of_recorded(
+    recorded: Recorded, needed: Simulation, card: Card | None, conf: str
+) -> tuple[Range, Range, tuple[str, ...]]:
+    """Real steps replayed: exact where they ran, else other sizes or kernels can be chosen."""
+    peaks = needed.allocated_peak_bytes, needed.reserved_peak_bytes
+    spreads = _ALLOCATED_SPREAD, _RESERVED_SPREAD
+    if recorded.scaled:
+        spreads = _SCALED_SPREADS
+        source = "each allocation was scaled by the batch size, and kernels may take other workspaces at another one"
+    elif card is None or card.name != recorded.device:
+        source = f"the kernels and workspaces are those that {recorded.device} took; another GPU may take others"
+    elif conf != recorded.alloc_conf:
+        source = "the same allocations under other settings of the allocator"
+    else:
+        return (peaks[0], peaks[0]), (peaks[1], peaks[1]), ("replayed for the GPU and the settings that were measured",)
+    return _spread([peaks[0]], spreads[0], 0), _spread([peaks[1]], spreads[1], 0), (source,)
 
 
 def _spread(peaks: list[int], share: float, uncertain: int) -> Range:

@@ -14,6 +14,12 @@ VERDICTS = (FITS, FITS_WITH_RETRIES, DOES_NOT_FIT)
 """The allocator flushes its cache and tries again before it gives up; a step that needs it is over the edge already."""
 
 
+TRACED, REPLAYED, SCALED = "traced", "replayed", "scaled"
+SOURCES = (TRACED, REPLAYED, SCALED)
+"""Where a figure comes from: the step on fake tensors; the allocations of real steps, replayed; the same at another
+batch size than was measured, each allocation on a line through two that were."""
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
@@ -82,6 +88,33 @@ class TableRow:
     """None where the step cannot be forecast."""
     reason: str | None = None
     """Why not."""
+    source: str = TRACED
+    """One of `SOURCES`."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """Real steps on this machine's GPU at one batch size, and how a replay of their allocations compares."""
+
+    batch: int | None
+    """None: as the step is written."""
+    device: str
+    """The GPU, as PyTorch names it."""
+    steps: tuple[StepMemory, ...]
+    """What the allocator counted in each; the last one may have run out of memory."""
+    allocated_peak_bytes: int
+    """The peak that the allocator counted."""
+    reserved_peak_bytes: int
+    """The same of reserved memory."""
+    num_alloc_retries: int
+    """How often the allocator emptied its cache to find memory."""
+    out_of_memory: str | None
+    """PyTorch's text if it ran out of memory."""
+    replayed_allocated_peak_bytes: int | None
+    """The peak of the same allocations in the simulated allocator; None where it ran out of memory."""
+    replayed_reserved_peak_bytes: int | None
+    """The same of reserved memory."""
 
 
 @final
@@ -231,6 +264,10 @@ class Forecast:
     """How many were traced."""
     seconds: float = 0.0
     """What the forecast took."""
+    source: str = TRACED
+    """One of `SOURCES`: where these figures come from."""
+    measured: tuple[Measurement, ...] = ()
+    """What real steps took on this machine's GPU, if that was asked for."""
     method: str = field(default="the step itself on fake CUDA tensors, its allocations replayed through the allocator")
     """How it was made."""
 

@@ -93,7 +93,7 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
                 f"the layout {layout_text(setting.layout)} is that of no mesh: the code calls no init_device_mesh with "
                 f"mesh_dim_names of {', '.join(name for name, _ in setting.layout)}"
             )
-        optimizers = _optimizers(optimizers)
+        optimizers = optimizers_of(optimizers)
         apply_change(setting.change, model, optimizers)
         own = step  # whose closure holds the inputs, whoever calls it
         if setting.change == HALF_BATCH.name:
@@ -126,7 +126,8 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
     return result
 
 
-def _optimizers(given: Any) -> list[Optimizer]:
+def optimizers_of(given: Any) -> list[Optimizer]:
+    """One optimizer, several or none as a list."""
     if given is None:
         return []
     if isinstance(given, Optimizer):

@@ -11,9 +11,10 @@ from memguard.errors import MemGuardError
 from memguard.forecast.cards import Card
 from memguard.forecast.changes import BFLOAT16, CHANGES, EXPANDABLE, HALF_BATCH, Change
 from memguard.forecast.child import processors
-from memguard.forecast.judging import judge, run_on, verdict_of
+from memguard.forecast.judging import judge, run_on, source_of, verdict_of
 from memguard.forecast.kernels.workspaces import version_of, workspaces_for
 from memguard.forecast.layouts import Layout
+from memguard.forecast.measured_variants import MeasuredVariants
 from memguard.forecast.ranks import Role, find_roles
 from memguard.forecast.result import DOES_NOT_FIT, FITS, Forecast, LargestBatch, RankShare, Suggestion, TableRow
 from memguard.forecast.search import largest_fitting
@@ -30,7 +31,7 @@ class Study:
     """The traces of one step, and what they answer.
 
     Args:
-        make: Builds model, optimizer and step.
+        make: Builds model, optimizer and step; or has the traces already, of measured steps.
         card: The GPU; None for none in particular.
         steps: Steps of every trace.
         batch: The batch size that the step is written for.
@@ -46,7 +47,7 @@ class Study:
 
     def __init__(
         self,
-        make: Make,
+        make: Make | MeasuredVariants,
         *,
         card: Card | None,
         steps: int,
@@ -81,7 +82,11 @@ class Study:
         )
         self._ranks: tuple[int, ...] = (0,)
         """One of each role, the highest first."""
-        self._variants = Variants(make, self._setting, takes_batch=takes_batch, say=say)
+        self._variants = (
+            make
+            if isinstance(make, MeasuredVariants)
+            else Variants(make, self._setting, takes_batch=takes_batch, say=say)
+        )
 
     def forecast(self, seconds: float = 0.0) -> Forecast:
         """The answer for the step as it is written; of several ranks, for the highest."""
@@ -236,6 +241,7 @@ class Study:
                     allocated_peak_bytes=needed.allocated_peak_bytes,
                     reserved_peak_bytes=needed.reserved_peak_bytes,
                     verdict=verdict_of(run),
+                    source=source_of(traced),
                 )
             )
         return tuple(rows)

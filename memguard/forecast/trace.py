@@ -85,6 +85,17 @@ class Mesh(NamedTuple):
         return self.ranks[index]
 
 
+class Recorded(NamedTuple):
+    """Where the events of a trace were recorded, if it is of real steps."""
+
+    device: str
+    """The GPU, as PyTorch names it."""
+    alloc_conf: str
+    """The allocator's settings there."""
+    scaled: bool = False
+    """Whether the sizes are those of another batch than was measured."""
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
@@ -114,6 +125,8 @@ class Trace:
     """Dimension of the mesh, and the coordinate from which on the shard of some parameter is smaller."""
     groups: tuple[int, ...] = ()
     """The number of ranks of each process group that communicated, if it has more than one."""
+    recorded: Recorded | None = None
+    """None where the step ran on fake tensors."""
 
     @property
     def blocks(self) -> int:

@@ -12,6 +12,7 @@ from memguard.report.forecast_text import (
     batch_text,
     help_title,
     matrix,
+    measured_text,
     near_edge_text,
     place_text,
     unforeseen,
@@ -44,7 +45,12 @@ def forecast_html(forecast: Forecast) -> str:
         title=title,
         colours={owner: (colour, colour) for owner, colour in COLOURS.items()},
         forecast=forecast,
-        said=[verdict[0].upper() + verdict[1:], *near_edge_text(forecast), *batch_text(forecast)],
+        said=[
+            verdict[0].upper() + verdict[1:],
+            *near_edge_text(forecast),
+            *batch_text(forecast),
+            *measured_text(forecast),
+        ],
         figures=[*_figures(forecast)],
         drawing=Markup(forecast_svg(forecast)),
         drawn=[owner for owner in COLOURS if any(point.owners.get(owner) for point in forecast.plot)],
@@ -58,7 +64,8 @@ def forecast_html(forecast: Forecast) -> str:
         unforeseen=unforeseen(forecast) if forecast.table else [],
         lines=[(_code(place_text(line)), format_bytes(line.bytes)) for line in forecast.lines[:_MOST]],
         modules=[(_code(share.name), format_bytes(share.bytes)) for share in forecast.modules[:_MOST]],
-        how=f"{forecast.operators:,} operators in {forecast.seconds:.1f} s: {forecast.method}, as torch "
+        how=(f"{forecast.operators:,} operators in " if forecast.operators else "")
+        + f"{forecast.seconds:.1f} s: {forecast.method}, as torch "
         f"{forecast.torch_version} runs it{conf}.",
     )
 

@@ -16,7 +16,16 @@ _MOST = 6
 def forecast_text(forecast: Forecast) -> str:
     """Verdict first, then the peaks, what holds them, and what would help."""
     verdict = [*verdict_text(forecast), *near_edge_text(forecast), *batch_text(forecast)]
-    lines = [*verdict, *_layouts(forecast), *_ranks(forecast), "", *_peaks(forecast), "", *_shares(forecast)]
+    lines = [
+        *verdict,
+        *measured_text(forecast),
+        *_layouts(forecast),
+        *_ranks(forecast),
+        "",
+        *_peaks(forecast),
+        "",
+        *_shares(forecast),
+    ]
     if forecast.suggestions:
         lines += ["", f"{help_title(forecast)}:"]
         for suggestion in forecast.suggestions:
@@ -30,7 +39,8 @@ def forecast_text(forecast: Forecast) -> str:
         lines += ["", *_table(forecast)]
     if forecast.notes:
         lines += ["", "Assumed:", *(f"  {note}" for note in forecast.notes)]
-    lines += ["", f"From {forecast.operators} operators in {forecast.seconds:.1f} s: {forecast.method}."]
+    operators = f"From {forecast.operators} operators in" if forecast.operators else "In"
+    lines += ["", f"{operators} {forecast.seconds:.1f} s: {forecast.method}."]
     return "\n".join(lines)
 
 
@@ -84,6 +94,35 @@ def help_title(forecast: Forecast) -> str:
     """What stands above the suggestions: whether one of them is enough."""
     enough = forecast.fits or any(suggestion.verdict == "fits" for suggestion in forecast.suggestions)
     return "What would help, cheapest first" + ("" if enough else "; none of it alone makes the step fit")
+
+
+def measured_text(forecast: Forecast) -> list[str]:
+    """What real steps took, how the replay compares, and where all other figures come from."""
+    lines = []
+    for one in forecast.measured:
+        steps = f"{len(one.steps)} step{'' if len(one.steps) == 1 else 's'}"
+        batch = "" if one.batch is None else f" at batch {one.batch}"
+        peaks = f"{format_bytes(one.allocated_peak_bytes)} allocated, {format_bytes(one.reserved_peak_bytes)} reserved"
+        if one.replayed_reserved_peak_bytes is None or one.replayed_allocated_peak_bytes is None:
+            told = f"out of memory, with {peaks}"
+        else:
+            pairs = (
+                ("allocated", one.allocated_peak_bytes, one.replayed_allocated_peak_bytes),
+                ("reserved", one.reserved_peak_bytes, one.replayed_reserved_peak_bytes),
+            )
+            off = [f"{(replayed - real) / real:+.1%} {name}" for name, real, replayed in pairs if replayed != real]
+            told = f"{peaks}; replayed: {', '.join(off) or 'the same'}"
+        lines.append(f"Measured on {one.device}, {steps}{batch}: {told}.")
+    if lines and forecast.source == "replayed":
+        lines.append("The figures of the step are those of the replay: what it allocated, on the GPU named here.")
+    scaled = [f"batch {row.batch}" for row in forecast.table if row.source == "scaled"]
+    scaled = ["the step itself"] * (forecast.source == "scaled") + list(dict.fromkeys(scaled))
+    scaled += ["the largest batch"] * (forecast.largest_batch is not None)
+    if lines and scaled:
+        lines.append(
+            f"Scaled, each allocation on a line through the two batch sizes that were measured: {', '.join(scaled)}."
+        )
+    return lines
 
 
 def _layouts(forecast: Forecast) -> list[str]:
@@ -229,7 +268,7 @@ def _cell(row: TableRow) -> str:
 def place_text(line: Line) -> str:
     """File, line and source."""
     if line.file is None:
-        return "set up before the steps"
+        return f"PyTorch's own, {line.phase}" if line.phase not in ("", "setup") else "set up before the steps"
     text = places.place_text(line.file, line.line)
     return f"{text}  {line.source}" if line.source else text
 
