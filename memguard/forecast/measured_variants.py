@@ -24,7 +24,7 @@ class MeasuredVariants:
         self._traces = [one.trace for one in measured if one.trace is not None]
         self._batch = batch
         self.alone: str | None = None
-        """Why nothing but what was measured can be told; None where other batch sizes can be."""
+        """Why nothing but what was measured is known; None where other batch sizes can be."""
         if len(self._traces) < 2:
             self.alone = "another batch size needs two that were measured: let the function take a batch size"
         else:

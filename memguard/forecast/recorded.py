@@ -211,7 +211,7 @@ def scaled(one: Trace, other: Trace, batch: int) -> Trace:
     alone = sum(each.nbytes for each in own if each.block not in nbytes)
     if alone > _MOST_ALONE * sum(each.nbytes for each in own):
         raise MemGuardError(
-            f"batch {small.batch} and batch {large.batch} allocate too differently: no other batch size can be told "
+            f"batch {small.batch} and batch {large.batch} allocate too differently: no other batch size follows "
             "from these two"
         )
     events = [

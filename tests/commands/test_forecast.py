@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from memguard.cli import main
 from memguard.commands import forecast
@@ -191,3 +192,11 @@ def test_pytorch_is_loaded_by_the_child_alone(script):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout)["verdict"] == "fits"
+
+
+def test_real_steps_need_a_gpu(script):
+    """Where PyTorch sees none, the command says so instead of tracing."""
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(MemGuardError, match="--measure runs the step on a CUDA GPU"):
+        run(f"{script}:build", "--measure")

@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from memguard.forecast.result import Forecast, LargestBatch, Line, PlotPoint, Share, Suggestion, TableRow
+from memguard.forecast.result import Forecast, LargestBatch, Line, Measurement, PlotPoint, Share, Suggestion, TableRow
 from memguard.forecast.simulate import StepMemory
 from memguard.report.forecast_html import forecast_html
 from memguard.report.forecast_svg import forecast_image, forecast_svg
@@ -195,3 +195,35 @@ def test_the_image_needs_nothing_beside_itself():
     assert "fits on" in image and 'fill="#fff"' in image
     assert image.count("://") == 1  # the name of SVG itself
     assert all(f".{name}{{" in style for name in classes)
+
+
+def measurement(**changes):
+    given = {
+        "batch": 32,
+        "device": "A10G",
+        "steps": (),
+        "allocated_peak_bytes": 8 * GIB,
+        "reserved_peak_bytes": 10 * GIB,
+        "num_alloc_retries": 0,
+        "out_of_memory": None,
+        "replayed_allocated_peak_bytes": 8 * GIB,
+        "replayed_reserved_peak_bytes": 9 * GIB,
+    }
+    return Measurement(**{**given, **changes})
+
+
+@pytest.mark.parametrize("pages", [forecast_text, forecast_html])
+def test_real_steps_are_told_with_how_far_their_replay_is_off(pages):
+    """Both peaks as measured, and the one that differs."""
+    found = told(measured=(measurement(),), source="replayed", operators=0)
+    assert "8.00 GiB allocated, 10.0 GiB reserved; replayed: -10.0% reserved" in pages(found)
+    assert "0 operators" not in pages(found)
+
+
+@pytest.mark.parametrize("pages", [forecast_text, forecast_html])
+def test_real_steps_that_ran_out_of_memory_are_told_so(pages):
+    """What was asked is then scaled from smaller ones."""
+    failed = measurement(out_of_memory="CUDA out of memory", replayed_reserved_peak_bytes=None)
+    found = told(measured=(failed, measurement(batch=16), measurement(batch=8)), source="scaled")
+    assert "at batch 32: out of memory, with 8.00 GiB allocated" in pages(found)
+    assert "measured: the step itself." in pages(found)
