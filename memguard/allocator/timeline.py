@@ -105,10 +105,6 @@ class AllocationTimeline:
         """The blocks that the events from one to another made, both included."""
         return self.blocks[self._index(first) : self._index(last + 1)]
 
-    def alive_at(self, event: int) -> list[Block]:
-        """The blocks of the trace that are there after an event."""
-        return [block for block in self.blocks if block.is_alive(event)]
-
     def levels(self, without: Mapping[Block, int] | None = None) -> list[int]:
         """Allocated bytes after each event, more than at the beginning.
 

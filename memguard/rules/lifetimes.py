@@ -89,8 +89,8 @@ def _let_go(name: str | None, *beside: str) -> str:
 class LocalsAlive(Rule):
     """Large local variables are alive at the peak though they are not read again.
 
-    What: a function holds tensors in variables that its remaining lines never use, while the peak comes: in a call
-    that it makes, in backward or in the optimizer's step.
+    What: a function holds tensors in variables that its remaining lines never use, while the peak comes: in backward
+    or in the optimizer's step.
 
     Why it matters: a variable keeps its tensor until the function returns, however early its last use was.
 

@@ -21,7 +21,6 @@ from memguard.source.expressions import (
     names_set,
     spans,
     symbol_of,
-    targets_of,
 )
 from memguard.source.model import SourceModel
 from memguard.source.scopes import Scope
@@ -318,9 +317,3 @@ def _attribute_reads(function: ast.AST, name: str) -> Iterator[ast.Attribute]:
     filled |= {id(n.value) for n in nodes if isinstance(n, ast.Attribute) and n.attr in _WRITERS}
     own = (node for node in nodes if isinstance(node, ast.Attribute) and node.attr == name)
     yield from (node for node in own if isinstance(node.ctx, ast.Load) and id(node) not in filled)
-
-
-def sets_variable(statement: ast.stmt, name: str) -> bool:
-    """Whether a statement gives a variable another value, or deletes it."""
-    targets = statement.targets if isinstance(statement, ast.Delete) else targets_of(statement)
-    return _sets(targets, name)

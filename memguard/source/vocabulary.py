@@ -69,11 +69,6 @@ SHOWS = frozenset({
     "assert_allclose", "zero_grad", "step",
 })
 """What a statement calls to show, measure or store numbers."""
-ONE_TENSOR = frozenset({
-    "bmm", "clone", "exp", "float", "log", "log_softmax", "matmul", "mean", "mm", "norm", "relu", "repeat", "sigmoid",
-    "softmax", "sqrt", "square", "sum", "tanh", "to",
-})
-"""What a tensor gives back as one other."""
 SHAPE = frozenset({
     "shape", "size", "numel", "dim", "ndim", "device", "dtype", "item", "tolist", "requires_grad", "is_cuda", "nbytes",
     "new_zeros", "new_ones", "new_empty",

@@ -41,7 +41,6 @@ def test_the_peak_is_the_first_highest_level_and_moves_where_blocks_had_gone() -
     assert look.peak({first: 1}) == Peak(12, 4)
     assert look.peak({first: 1, third: 5}) == Peak(12, 4)
     assert (first.freed, second.freed, third.freed) == (2, None, None)
-    assert look.alive_at(2) == [second]
     assert timeline().peak() == Peak(0, 0)
     assert timeline(event("free_requested", 1, 10)).peak() == Peak(0, 0)
 

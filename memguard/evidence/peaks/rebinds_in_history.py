@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from memguard.clocks import time_ns
 from memguard.evidence.interface import Probe
 from memguard.evidence.minimum_sizes import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE, least_of_device
 from memguard.evidence.peaks.history import AllocationRecording
-from memguard.evidence.peaks.idle_locals import idle_at_peak
 from memguard.evidence.peaks.previous_batch import LastBatch
-from memguard.records.facts import Fact, LargeLocals, Place, PreviousOutputsAlive, ReboundTensor
+from memguard.records.facts import Fact, Place, PreviousOutputsAlive, ReboundTensor
 from memguard.records.stats import Stage
-from memguard.source.stores import Rebinding, gives_back, own_keeper, rebinding_at, spelled
+from memguard.source.stores import Rebinding, gives_back, own_keeper, rebinding_at
 
 if TYPE_CHECKING:
     from memguard.allocator.snapshot import Frame
@@ -31,13 +29,6 @@ BATCHES = {Stage.TRAIN: 3, Stage.VALIDATION: 96, Stage.TEST: 96}
 """How long it goes on: an evaluation in windows makes its canvas once in many calls of the model."""
 TIGHT = 0.25
 """Share of the device that the peak takes, from which on it is worth what a look costs."""
-
-HIGHEST = 0.9
-"""How near to the highest peak of all stages the one must be at which variables are looked for."""
-GAIN, PART = 0.05, 0.02
-"""Of the peak: by so much it must be lower without idle variables, and so large is the smallest that counts."""
-LARGE = 0.2
-"""Of the peak: variables as large as that are told one by one."""
 
 
 @final
@@ -121,7 +112,6 @@ class RebindsProbe(Probe):
         least = min(much, max(int(REMARK_SHARE * self._peak), LEAST_REMARK))
         for two in rebound(timeline, min_bytes=least, much=much):
             self._tell_rebound(two, stage)
-        self._tell_idle(timeline, stage)
         peak = self._peaks[stage]
         if stage is Stage.TRAIN and peak:
             self._last.look(timeline, self._ends, min_bytes=least, peak=peak, told=self._told)
@@ -142,29 +132,6 @@ class RebindsProbe(Probe):
                 peak_bytes=self._peaks[stage],
             )
         self.report(fact)
-
-    def _tell_idle(self, timeline: AllocationTimeline, stage: Stage) -> None:
-        """Local variables that raise the peak though nothing reads them any more, where it is the run's."""
-        peak = self._peaks[stage]
-        if peak < HIGHEST * self._peak:
-            return
-        found = [idle for idle in idle_at_peak(timeline, min_bytes=int(PART * peak)) if idle.gain_bytes >= GAIN * peak]
-        least = min(int(LARGE * peak), least_of_device(self.watch.device_total_bytes))
-        groups = [[idle] for idle in found if idle.bytes >= least]  # each is worth its own line
-        groups.append([idle for idle in found if idle.bytes < least and idle.place.function == found[0].place.function])
-        for group in filter(None, groups):
-            names = tuple(spelled(idle.name, idle.place.source) for idle in group)
-            self.report(
-                LargeLocals(
-                    batch=self.watch.batch,
-                    stage=stage,
-                    place=replace(group[0].place, holder=", ".join(names[:5])),
-                    names=names,
-                    bytes=sum(idle.bytes for idle in group),
-                    peak_bytes=peak,
-                    at=f"peak, on line {group[0].line}",
-                )
-            )
 
 
 ALIKE = 0.75

@@ -1,3 +1,4 @@
+# A known miss: the variable is needed no more in the middle of an evaluation; variables are asked at steps and backwards.
 """Mask transformer: validation needs much more memory than training; the predicted masks are resized to the image size and the
 post-processing keeps tensor after tensor of that shape in its locals.
 https://github.com/lightly-ai/lightly-train/issues/941
