@@ -9,10 +9,10 @@ from memguard.evidence.graphs.evaluation import EvaluationProbe
 from memguard.evidence.graphs.frozen_parts import InnerFrozenProbe
 from memguard.evidence.graphs.function_contexts import ContextsProbe
 from memguard.evidence.graphs.graph_marks import MarksProbe, StemProbe
-from memguard.evidence.graphs.hidden_evaluation import ThreadedEvaluationProbe, TrainingPassesProbe
 from memguard.evidence.graphs.manual_steps import ManualStepsProbe
 from memguard.evidence.graphs.micro_batches import MicroBatchesProbe, MicroOutputsProbe
 from memguard.evidence.graphs.old_graphs import GraphsProbe
+from memguard.evidence.graphs.training_passes import TrainingPassesProbe
 from memguard.evidence.graphs.unused_derivatives import DerivativesProbe
 from memguard.evidence.graphs.unused_gradients import (
     DroppedGradientsProbe,
@@ -54,7 +54,6 @@ PROBES: tuple[type[Probe], ...] = (
     MicroOutputsProbe,
     EvaluationProbe,
     DerivativesProbe,
-    ThreadedEvaluationProbe,
     TrainingPassesProbe,
     UnownedGradientsProbe,
     UntakenGradientsProbe,

@@ -27,10 +27,9 @@ class EvalGraph(Rule):
     """An evaluation built a graph that no backward used.
 
     What: forwards in eval mode ran with gradients enabled, and their graphs were freed without a backward.
-    ``model.eval()`` switches dropout and batch norm, not autograd. Three more cases count: a series of such forwards
-    in training mode (an evaluation that forgot ``eval()`` too); one call of a model that other calls train, if only
-    the values of this call are used and its graph is the largest; and forwards in the threads of a pool, which a
-    no_grad around the pool does not reach, if the guarded model itself runs there.
+    ``model.eval()`` switches dropout and batch norm, not autograd. Two more cases count: a series of such forwards
+    in training mode (an evaluation that forgot ``eval()`` too); and one call of a model that other calls train, if only
+    the values of this call are used and its graph is the largest.
 
     Why it matters: every activation of the forward is saved for a backward that never comes. Evaluation then needs
     about as much memory as training, often more, for its batches are larger, and the variable that holds the last
@@ -78,9 +77,6 @@ class EvalGraph(Rule):
         if fact.training:
             yield self._in_training(fact, f"{called} built at least {plural(fact.count, 'graph')}", size)
             return
-        if fact.elsewhere:
-            called += " on another thread,"
-            advice = "put torch.no_grad() into the function that the thread runs: each has a grad mode of its own."
         yield self.claim(
             fact,
             Severity.WARNING,

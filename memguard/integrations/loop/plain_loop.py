@@ -201,7 +201,7 @@ class PlainLoop:
     def forward_end(self, model: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A root model has answered."""
         if self.session.is_foreign():
-            self.session.watch.elsewhere.end(model, args, output)
+            self.session.watch.elsewhere.end(model, output)
             return
         outermost = self._forwards_open.leave()
         session = self.session

@@ -106,8 +106,6 @@ class UnusedGraphs(Fact):
     """Whether the model was in training mode: ``eval()`` was forgotten as well."""
     derivative: bool = False
     """Whether the model differentiates inside itself and answers with the derivative's graph (``create_graph``)."""
-    elsewhere: bool = False
-    """Whether it was called on another thread than the guarded one."""
     gradients_bytes: int | None = None
     """Gradients of weights that no optimizer holds, where a backward did run."""
     dropped: bool = False

@@ -1,3 +1,4 @@
+# A known miss: the model is evaluated on threads of a pool: what other threads ask for is not followed.
 """Validation runs in a thread of a pool, where the no_grad around it does not reach."""
 
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Evaluation that passes for something else: in training mode without ``no_grad``, or on another thread."""
+"""Evaluation in training mode without ``no_grad``: forwards in a row whose graphs died unused."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ from memguard.autograd.graph import saved_storages
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.guarded_hook import in_backward
 from memguard.evidence.interface import Probe
-from memguard.evidence.other_threads import EvaluatedElsewhere
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import call_site, user_frames
-from memguard.heap.parameters import is_optimized
 from memguard.records.facts import NOWHERE, Place, UnusedGraphs
-from memguard.records.stats import Stage
 from memguard.torch_objects.module_parts import buffers_of, parameters_of
 from memguard.torch_objects.storages import storages_of
 
@@ -152,50 +149,3 @@ def _bytes_of(output: object) -> int:
     return sum(
         tensor.numel() * tensor.element_size() for tensor in tensors_in(output) if torch.is_floating_point(tensor)
     )
-
-
-MIN_UNUSED = 3
-"""Unused graphs of one model."""
-
-
-@final
-class ThreadedEvaluationProbe(Probe):
-    """Tells what `OtherThreads` counted of models that an optimizer trains; others may be frozen ones.
-
-    A copy of the model that is made for a thread is not guarded, and not heard.
-    """
-
-    def _prepare(self) -> None:
-        self._asked: set[int] = set()
-        """Models of which all is known."""
-
-    def on_batch_end(self) -> None:
-        """Looks at what died."""
-        if self.watch.elsewhere.dead:
-            self._look()
-
-    def on_stage_end(self, stage: Stage) -> None:
-        """Asks once more: an evaluation may end with its stage."""
-        self._look()
-
-    def _look(self) -> None:
-        for model in self.watch.elsewhere.unused(MIN_UNUSED):
-            module = model.ref()
-            if module is None or id(model) in self._asked:
-                continue
-            self._asked.add(id(model))
-            if is_optimized([module], self.watch.optimizers) and not self.watch.differentiates(module):
-                self._tell(model)
-
-    def _tell(self, model: EvaluatedElsewhere) -> None:
-        self.report(
-            UnusedGraphs(
-                **self.watch.now,
-                place=model.place,
-                module=model.name,
-                count=model.unused,
-                forwards=model.forwards,
-                bytes=model.bytes,
-                elsewhere=True,
-            )
-        )
