@@ -31,7 +31,7 @@ from memguard.evidence.kept.growing_names import GrowingNamesProbe
 from memguard.evidence.kept.outputs import OutputsProbe
 from memguard.evidence.kept.scans import ScansProbe
 from memguard.evidence.peaks.contents import ContentsProbe
-from memguard.evidence.peaks.gradients import GradientsProbe, PilingGradientsProbe
+from memguard.evidence.peaks.gradients import GradientsProbe
 from memguard.evidence.peaks.history import HistoryProbe
 from memguard.evidence.peaks.locals import LocalsProbe
 from memguard.evidence.peaks.logits import LogitsProbe
@@ -62,7 +62,6 @@ PROBES: tuple[type[Probe], ...] = (
     OutputsProbe,
     GatheredWeightsProbe,
     GradientsProbe,
-    PilingGradientsProbe,
     ContextsProbe,
     ExceptionsProbe,
     CacheCallsProbe,

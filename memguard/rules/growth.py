@@ -16,7 +16,6 @@ from memguard.records.facts import (
     KeptOutputs,
     MicroBatchGraphs,
     ModelCopies,
-    PilingGradients,
     RetainedGraphs,
     SentToProcesses,
     SurvivingAllocations,
@@ -131,8 +130,7 @@ class SteadyGrowth(Rule):
     What: what is left allocated after each batch (after each optimizer step, where batches accumulate) has risen
     without falling over at least six windows in a row, and at this rate the peak reaches the device's limit before the
     run ends (or the epoch, if the growth ends with it). The rule also reports a cache on the device that gets new keys
-    with every batch: ``lru_cache`` of tensors, a dict filled ``if key not in`` it. And it reports a sparse gradient
-    (``nn.Embedding(sparse=True)``) that is never zeroed: each backward appends rows to it.
+    with every batch: ``lru_cache`` of tensors, a dict filled ``if key not in`` it.
 
     Why it matters: something keeps tensors of every batch. The run will fail with an out-of-memory error after hours of
     work, at a batch that has nothing to do with the cause.
@@ -179,10 +177,7 @@ class SteadyGrowth(Rule):
             self._sent = fact.tensors
         if isinstance(fact, UnexplainedGrowth) and not self._piled_graphs:  # of these nobody knows the bytes
             yield self._unexplained(fact)
-        if isinstance(fact, PilingGradients):
-            self._named = max(self._named, fact.bytes_per_batch)
-            yield self._piling(fact, run)
-        elif isinstance(fact, RetainedGraphs) and fact.bytes is not None:
+        if isinstance(fact, RetainedGraphs) and fact.bytes is not None:
             self._named = max(self._named, fact.bytes / fact.graphs)
         elif isinstance(fact, KeptOutputs) and (fact.weights or not fact.cached):
             self._named = max(self._named, fact.bytes_per_batch)
@@ -255,22 +250,6 @@ class SteadyGrowth(Rule):
         if 2 * gradients >= EXPLAINED * lined > 0:
             return True
         return self._piled_graphs and lined < EXPLAINED * rate * lead.batches
-
-    def _piling(self, fact: PilingGradients, run: Run) -> Claim:
-        beside, them = " is", "it"
-        if (others := fact.gradients - 1) > 0:
-            beside, them = f" and {plural(others, 'other sparse gradient')} are", "them"
-        return self.claim(
-            fact,
-            Severity.WARNING,
-            f"{holder(fact.place, 'a sparse gradient')}{beside} larger at each optimizer step, "
-            f"{format_bytes(fact.bytes)}{so_far(run)}: nothing zeroes {them}, and each backward appends rows.",
-            "call zero_grad() of that optimizer in every step.",
-            nbytes=fact.bytes,
-            bytes_per_batch=fact.bytes_per_batch,
-            evidence=Evidence.GROWTH,
-            since=fact.first_batch,
-        )
 
     def _unexplained(self, fact: UnexplainedGrowth) -> Claim:
         """The curve, whether or not anybody is known; a remark, for a run may fill a memory on purpose."""

@@ -17,7 +17,6 @@ from memguard.records.facts import (
     KeptOnHost,
     KeptOutputs,
     ModelCopies,
-    PilingGradients,
     RetainedGraphs,
     ViewsPinStorage,
 )
@@ -27,7 +26,7 @@ from memguard.thresholds import EXPLAINED
 
 KINDS: Final = (
     *(RetainedGraphs, KeptOutputs, ViewsPinStorage, KeptOnHost),
-    *(ExceptionHolds, ModelCopies, PilingGradients),
+    *(ExceptionHolds, ModelCopies),
 )
 """Facts of memory of which more may come."""
 NOW_AND_THEN: Final = (ExceptionHolds, ModelCopies)
@@ -275,7 +274,7 @@ def _bytes_of(fact: Fact) -> int:
 
 
 def _first_batch(fact: Fact) -> int:
-    if isinstance(fact, (RetainedGraphs, KeptOutputs, PilingGradients)):
+    if isinstance(fact, (RetainedGraphs, KeptOutputs)):
         return fact.first_batch
     if isinstance(fact, ViewsPinStorage):
         return max(fact.since, fact.batch - fact.views + 1, 0)
@@ -291,7 +290,7 @@ def _ends(fact: Fact) -> bool:
 
 def _rate(fact: Fact, span: int) -> float | None:
     """Bytes that come with each batch of the stage; None for what does not grow with each."""
-    if isinstance(fact, (KeptOutputs, KeptOnHost, PilingGradients)):
+    if isinstance(fact, (KeptOutputs, KeptOnHost)):
         return fact.bytes_per_batch
     if isinstance(fact, ViewsPinStorage):
         return fact.pinned_bytes / span if fact.grows else None
@@ -343,7 +342,7 @@ def _grown(fact: Fact, times: float, nbytes: int, batch: int) -> Fact:
     more = nbytes / max(_bytes_of(fact), 1)
     if isinstance(fact, ModelCopies):
         return replace(fact, batch=batch, copies=fact.copies + round(more * fact.copies), bytes=fact.bytes + nbytes)
-    if isinstance(fact, (ExceptionHolds, PilingGradients)):
+    if isinstance(fact, ExceptionHolds):
         return replace(fact, batch=batch, bytes=fact.bytes + nbytes)
     if isinstance(fact, KeptOnHost):
         elements = fact.elements + round(times * fact.elements)

@@ -13,7 +13,6 @@ from memguard.records.facts import (
     GrowingParameters,
     KeptOutputs,
     ModelCopies,
-    PilingGradients,
     SentToProcesses,
     SurvivingAllocations,
     UnexplainedGrowth,
@@ -140,13 +139,6 @@ def test_growth_by_views_that_were_warned_of_is_no_second_matter() -> None:
     ):
         (told,) = growth_after(others, MADE)
         assert told.severity is Severity.CRITICAL
-
-
-def test_a_sparse_gradient_that_is_never_zeroed_is_told_once() -> None:
-    """It has the word on the growth; its figure is followed to the end."""
-    pile = PilingGradients(**AT, gradients=2, first_batch=0, bytes=40 * 8 * MIB, bytes_per_batch=40.0 * MIB)
-    (told,) = growth_after(pile, MADE)
-    assert (told.severity, told.holder) == (Severity.WARNING, PLACE.holder) and "nothing zeroes them" in told.message
 
 
 def test_a_curve_whose_cause_is_told_is_not_told_again() -> None:

@@ -42,7 +42,6 @@ from memguard.records.facts.training import (
     LargeLogits,
     ModelCalled,
     OptimizerStateAhead,
-    PilingGradients,
     StaleGradients,
 )
 
@@ -71,7 +70,6 @@ __all__ = [
     "ModelCopies",
     "OptimizerStateAhead",
     "OtherDevice",
-    "PilingGradients",
     "PinnedCacheGrows",
     "PinnedRounded",
     "Place",

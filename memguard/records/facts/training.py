@@ -21,18 +21,6 @@ class StaleGradients(Fact):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PilingGradients(Fact):
-    """Sparse gradients get more rows with every backward, and nothing takes them away; the place is their step's."""
-
-    gradients: int
-    """Those of one optimizer; the holder is the largest."""
-    first_batch: int
-    bytes: int
-    """Indices and values."""
-    bytes_per_batch: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerStateAhead(Fact):
     """Before its first step, what an optimizer will allocate in it."""
 
