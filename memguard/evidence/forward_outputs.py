@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import torch
 from torch import nn
 
 from memguard.autograd.graph import saved_storages
-from memguard.heap.attributes import is_tensor
 from memguard.heap.containers import tensors_in
 from memguard.torch_objects.storages import owned_storages, storage_of
 
@@ -33,15 +29,3 @@ def large_storages(output: object, least_bytes: int) -> list[tuple[torch.Untyped
         if storage is not None and (nbytes := storage.nbytes()) >= least_bytes:
             found.append((storage, nbytes))
     return found
-
-
-def first_large_storage(inputs: tuple[object, ...], least_bytes: int) -> tuple[torch.UntypedStorage, int] | None:
-    """The first of those of a forward's inputs."""
-    values: Iterable[Any] = inputs if inputs and type(inputs[0]) is torch.Tensor else tensors_in(inputs)
-    for tensor in values:
-        if not is_tensor(tensor):
-            return next(iter(large_storages(inputs, least_bytes)), None)  # a nest after what is little
-        storage = storage_of(tensor)
-        if storage is not None and (nbytes := storage.nbytes()) >= least_bytes:
-            return storage, nbytes
-    return None
