@@ -52,14 +52,6 @@ class Embedded(nn.Module):
         return energy, forces
 
 
-class Wasteful(Embedded):
-    def forward(self, pos: torch.Tensor) -> Answer:
-        pos = pos.detach().requires_grad_()
-        energy = self.energy(pos)
-        forces = -torch.autograd.grad(energy, pos, create_graph=True)[0]  # found
-        return energy, forces
-
-
 class Laplacian(nn.Module):
     """A second derivative, which needs the graph of the first."""
 
@@ -91,12 +83,10 @@ def told(model: nn.Module, *, used: bool = False, size: int = 1024) -> list[Unus
 
 @sees_saved_tensors
 def test_forces_with_a_graph_that_nobody_differentiates_are_told_where_they_are_taken() -> None:
-    """By the fourth batch, seen as it runs or found in the source; no_grad is no remedy, and is not told besides."""
+    """By the fourth batch; no_grad is no remedy, and is not told besides."""
     (fact,) = told(Field(always=True))
     assert fact.derivative and fact.batch <= 3 and fact.bytes is not None and fact.bytes > 2**20
     assert (fact.place.line, fact.place.function) == (line_of("seen"), fact.place.function)
-    (fact,) = told(Wasteful())
-    assert fact.derivative and (fact.place.line, fact.place.holder) == (line_of("found"), "forces")
 
 
 def test_forces_without_a_graph_are_none() -> None:
@@ -106,7 +96,7 @@ def test_forces_without_a_graph_are_none() -> None:
 
 def test_what_is_differentiated_again_or_small_is_none() -> None:
     """Training in eval mode, a Hessian, a second derivative in the forward; a graph of a few kilobytes."""
-    assert told(Field(always=True), used=True) == [] and told(Wasteful(), used=True) == []
+    assert told(Field(always=True), used=True) == []
     assert told(Laplacian()) == []
     assert told(Field(always=True), size=2) == []
 
