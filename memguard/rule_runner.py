@@ -19,7 +19,7 @@ from memguard.records.summary import Summary
 from memguard.rules.arbiter import Arbiter, attribute
 from memguard.rules.growth_attribution import GrowthAttribution
 from memguard.rules.interface import Rule
-from memguard.rules.subscriptions import Subscriptions, part_of
+from memguard.rules.selection import Subscriptions, part_of
 from memguard.sinks.interface import Sink
 from memguard.thresholds import EXPLAINED, NOTABLE_SHARE
 

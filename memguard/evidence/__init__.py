@@ -7,19 +7,17 @@ from memguard.evidence.dispatcher import ProbeDispatcher
 from memguard.evidence.graphs.evaluation import EvaluationProbe
 from memguard.evidence.graphs.frozen_parts import InnerFrozenProbe
 from memguard.evidence.graphs.function_contexts import ContextsProbe
-from memguard.evidence.graphs.graph_marks import MarksProbe, StemProbe
-from memguard.evidence.graphs.manual_steps import ManualStepsProbe
+from memguard.evidence.graphs.graph_marks import ManualStepsProbe, MarksProbe, StemProbe
 from memguard.evidence.graphs.micro_batches import MicroBatchesProbe, MicroOutputsProbe
 from memguard.evidence.graphs.old_graphs import GraphsProbe
-from memguard.evidence.graphs.training_passes import TrainingPassesProbe
-from memguard.evidence.graphs.unused_derivatives import DerivativesProbe
 from memguard.evidence.graphs.unused_gradients import (
     DroppedGradientsProbe,
     UnownedGradientsProbe,
     UntakenGradientsProbe,
 )
+from memguard.evidence.graphs.unused_passes import DerivativesProbe, TrainingPassesProbe
 from memguard.evidence.host.cache_calls import CacheCallsProbe
-from memguard.evidence.host.generators import GeneratorsProbe
+from memguard.evidence.host.datasets import GeneratorsProbe
 from memguard.evidence.host.input_sizes import CalledProbe, InputSizesProbe
 from memguard.evidence.host.processes import CompilationsProbe, OtherDevicesProbe, PinnedProbe, SentProbe
 from memguard.evidence.host.workers import WorkersProbe

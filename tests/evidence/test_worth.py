@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.evidence import minimum_sizes as worth
+from memguard.evidence import sizes as worth
 from memguard.evidence.kept.outputs import OutputsProbe
 from memguard.evidence.peaks.locals import LocalsProbe
 from memguard.records.facts import LargeLocals, PreviousOutputsAlive

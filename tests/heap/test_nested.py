@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from memguard.evidence.peaks.large_locals import is_held_elsewhere
+from memguard.evidence.peaks.locals import is_held_elsewhere
 from memguard.heap.containers import MAX_ELEMENTS, tensors_in
 
 

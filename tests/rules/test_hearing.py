@@ -9,7 +9,7 @@ from typing import ClassVar
 from memguard.records.claims import Claim
 from memguard.records.stats import BatchRecord, Run, SlowStats, Stage
 from memguard.rules.interface import CROWDED, EVERY, PEAKS, READINGS, RETRIES, Rule
-from memguard.rules.subscriptions import Subscriptions
+from memguard.rules.selection import Subscriptions
 
 TOTAL = 1000
 

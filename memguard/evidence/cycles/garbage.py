@@ -15,7 +15,7 @@ from memguard.evidence.cycles.cycle_breaks import Circle, find_circle
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.function_contexts import function_of, kept_by, place_of_context
 from memguard.evidence.interface import Probe, ProbeContext
-from memguard.evidence.minimum_sizes import LEAST, PEAK_SHARE
+from memguard.evidence.sizes import LEAST, PEAK_SHARE
 from memguard.heap.attributes import is_tensor
 from memguard.heap.frames import is_user_file, read_locals
 from memguard.records.facts import NOWHERE, FreedByCollector, FunctionContextHolds, Place

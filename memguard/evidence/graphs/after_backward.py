@@ -15,8 +15,8 @@ from memguard.autograd.graph import iter_nodes, saved_storages, saved_tensors
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.graph_contents import reach_of
 from memguard.evidence.interface import ProbeContext
-from memguard.evidence.minimum_sizes import LEAST, least_of_remark
 from memguard.evidence.naming.holders import Holder
+from memguard.evidence.sizes import LEAST, least_of_remark
 from memguard.records.facts import Fact, GradientsWithGraph, Place, SavedAfterBackward
 from memguard.source.remaking import gradient_leaf
 from memguard.torch_objects.storages import owned_storages, storage_key

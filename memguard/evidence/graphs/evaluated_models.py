@@ -12,10 +12,9 @@ from typing import Any, TypeAlias, final
 from torch import nn
 
 from memguard.autograd.graph import iter_nodes
-from memguard.evidence.forward_outputs import graph_bytes
 from memguard.evidence.graph_tracker import KEY, ForwardGraph, ForwardToken, GraphTracker
-from memguard.evidence.minimum_sizes import LEAST
 from memguard.evidence.naming.call_stacks import Stack, asking_frame, stack_of
+from memguard.evidence.sizes import LEAST, graph_bytes
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import place_of
 from memguard.records.facts import NOWHERE, Place

@@ -12,7 +12,6 @@ from typing import final
 
 from torch import nn
 
-from memguard.evidence.forward_outputs import graph_bytes
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.evaluated_models import (
     EvalLines,
@@ -24,8 +23,8 @@ from memguard.evidence.graphs.evaluated_models import (
     place_asked,
 )
 from memguard.evidence.interface import Probe
-from memguard.evidence.minimum_sizes import LEAST, least_of_device, least_of_peak
 from memguard.evidence.naming.call_stacks import asking_frame, judging_frame, line_to_change, stack_of
+from memguard.evidence.sizes import LEAST, graph_bytes, least_of_device, least_of_peak
 from memguard.heap.frames import place_of
 from memguard.heap.parameters import is_optimized
 from memguard.heap.roots import submodules_of

@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 from memguard.autograd.graph import GraphToken, iter_nodes
-from memguard.evidence.forward_outputs import graph_bytes
 from memguard.evidence.graphs.unused_gradients import Untaken, untaken_weights
 from memguard.evidence.guarded_hook import Hook
 from memguard.evidence.interface import Probe
 from memguard.evidence.naming.call_stacks import asking_frame, name_in
+from memguard.evidence.sizes import graph_bytes
 from memguard.heap.attributes import attributes_of
 from memguard.heap.children import children
 from memguard.heap.containers import tensors_in

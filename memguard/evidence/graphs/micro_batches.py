@@ -8,12 +8,11 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import nn
 
-from memguard.evidence.forward_outputs import large_storages
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.graph_contents import who_holds
 from memguard.evidence.interface import Probe
-from memguard.evidence.minimum_sizes import LEAST_REMARK, REMARK_SHARE, least_of_peak, least_of_remark
 from memguard.evidence.naming.holders import Holder
+from memguard.evidence.sizes import LEAST_REMARK, REMARK_SHARE, large_storages, least_of_peak, least_of_remark
 from memguard.records.facts import MicroBatchGraphs, MicroBatchOutputs, Place
 from memguard.records.stats import Stage
 from memguard.torch_objects.storages import StorageRef, owned_storages, storage_key

@@ -10,11 +10,10 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.evidence.forward_outputs import graph_bytes
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.interface import Probe
-from memguard.evidence.minimum_sizes import least_of_remark
 from memguard.evidence.naming.call_stacks import Stack, line_to_change, stack_of
+from memguard.evidence.sizes import graph_bytes, least_of_remark
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import call_site, find_only_call, user_frames
 from memguard.heap.parameters import ParameterAt, held_parameters, is_optimized, trainable

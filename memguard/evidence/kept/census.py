@@ -12,9 +12,8 @@ from torch import nn
 
 from memguard.autograd.graph import graph_of, saved_storages
 from memguard.evidence.kept.copies import module_in
-from memguard.evidence.naming.capacities import capacity_of
 from memguard.evidence.naming.holders import HolderSearch
-from memguard.evidence.naming.names import NAMES, innermost
+from memguard.evidence.naming.names import NAMES, capacity_of, innermost
 from memguard.heap.children import Via
 from memguard.heap.containers import container_of, latest_of, length_of, newest_of, sample_of, tensors_in
 from memguard.heap.host_sizes import HostSize, host_size, is_from_worker

@@ -14,8 +14,8 @@ from typing import Any, final
 import torch
 
 from memguard.evidence.kept.incremental_scan import MIN_MERGED
-from memguard.evidence.naming.capacities import capacity_of, outgrew
 from memguard.evidence.naming.holders import HolderSearch
+from memguard.evidence.naming.names import capacity_of, outgrew
 from memguard.heap.attributes import attributes_of, is_stored, is_tensor_class, is_user_class
 from memguard.heap.containers import container_of, is_named, length_of, tensors_in
 from memguard.heap.roots import submodules_of

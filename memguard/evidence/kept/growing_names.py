@@ -13,8 +13,8 @@ from typing import Any, Final, final
 
 from memguard.evidence.interface import Probe
 from memguard.evidence.kept.retained import Kept, Name, kept_by_name
-from memguard.evidence.naming.capacities import capacity_of, outgrew
 from memguard.evidence.naming.holders import HolderSearch
+from memguard.evidence.naming.names import capacity_of, outgrew
 from memguard.evidence.owners import state_of
 from memguard.heap.children import LRU_CACHE
 from memguard.records.facts import (

@@ -13,8 +13,8 @@ from memguard.evidence.interface import ProbeContext
 from memguard.evidence.kept.census import ContainerGrowth, GraphsBelow, find_growth
 from memguard.evidence.kept.copies import copied_bytes
 from memguard.evidence.kept.views import RATIO, PinnedStorage, ReportedViews, find_pins
-from memguard.evidence.naming.capacities import outgrew
 from memguard.evidence.naming.holders import HolderSearch
+from memguard.evidence.naming.names import outgrew
 from memguard.evidence.owners import state_of
 from memguard.records.facts import Fact, GrowingParameters, KeptOnHost, KeptOutputs, ModelCopies, Place, RetainedGraphs
 from memguard.records.stats import Stage

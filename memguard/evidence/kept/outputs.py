@@ -10,12 +10,10 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.evidence.forward_outputs import large_storages
 from memguard.evidence.interface import Probe
 from memguard.evidence.kept.retained import kept_around
-from memguard.evidence.minimum_sizes import LEAST_REMARK, least_of_device
-from memguard.evidence.naming.capacities import capacity_of, outgrew
 from memguard.evidence.naming.holders import HolderSearch
+from memguard.evidence.naming.names import capacity_of, outgrew
 from memguard.evidence.peaks.previous_batch import (
     BESIDE,
     PreviousLook,
@@ -23,6 +21,7 @@ from memguard.evidence.peaks.previous_batch import (
     least_of_previous,
     variables_beside,
 )
+from memguard.evidence.sizes import LEAST_REMARK, large_storages, least_of_device
 from memguard.heap.children import ChildReader
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import user_frames

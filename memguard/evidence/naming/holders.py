@@ -14,7 +14,6 @@ from typing import final
 
 import torch
 
-from memguard.evidence.naming.capacities import capacity_of
 from memguard.evidence.naming.groups import (
     Feeding,
     Group,
@@ -25,7 +24,7 @@ from memguard.evidence.naming.groups import (
     passes_on,
     ranked,
 )
-from memguard.evidence.naming.names import NAMES, cells_of, innermost, place_of, text_of
+from memguard.evidence.naming.names import NAMES, capacity_of, cells_of, innermost, place_of, text_of
 from memguard.evidence.naming.statements import find_cause
 from memguard.heap.children import Via
 from memguard.heap.containers import container_of, length_of

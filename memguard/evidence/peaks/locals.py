@@ -1,12 +1,13 @@
-"""Large locals alive at the optimizer step though nothing reads them again: a batch's, or an evaluation's."""
+"""Large locals alive at the optimizer step though nothing reads them again: whose they are, and who else holds them."""
 
 from __future__ import annotations
 
+import gc
 import sys
 import types
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from types import CodeType
 from typing import Any, final
 
@@ -15,16 +16,181 @@ from torch import nn
 
 from memguard.autograd.graph import saved_storages
 from memguard.evidence.interface import Probe
-from memguard.evidence.minimum_sizes import least_of_device, least_of_peak, least_of_remark
 from memguard.evidence.owners import state_of
-from memguard.evidence.peaks.large_locals import LargeLocal, find_large_locals, hangs_on_others, is_on_host
+from memguard.evidence.sizes import least_of_device, least_of_peak, least_of_remark
 from memguard.heap.attributes import is_tensor
 from memguard.heap.containers import elements_of, tensors_in
-from memguard.heap.frames import read_locals, user_frames
-from memguard.records.facts import LargeLocals, PreviousOutputsAlive
+from memguard.heap.frames import is_module_level, is_script, read_locals, user_frames
+from memguard.records.facts import LargeLocals, Place, PreviousOutputsAlive
 from memguard.source.model import Sources
+from memguard.source.reads import read_local
 from memguard.source.stores import spelled
-from memguard.torch_objects.storages import owned_storages, storages_of
+from memguard.torch_objects.storages import owned_storages, storage_key, storages_of, users_of
+
+_NESTS = (list, tuple, dict)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LargeLocal:
+    """A local variable that holds a large storage alive."""
+
+    name: str
+    bytes: int
+    place: Place
+    """Where the variable got its value."""
+    read_again: bool | None
+    """Whether the function reads it before it gets a new value; None if its source is not at hand."""
+    last_turns: bool = False
+    """Whether it is the loop's last turn's: what sets it in every turn stands below the line that runs, or runs."""
+    shared: bool = False
+    """Whether something else may hold the same storage: a caller, what it was taken from, what a loop goes through."""
+    backward_follows: bool = False
+    """Whether the function calls backward further down: the peak comes while the variable is there."""
+
+
+def find_large_locals(
+    min_bytes: int,
+    *,
+    ignore: Callable[[int], bool] = lambda key: False,
+    frame: types.FrameType | None = None,
+    since: Mapping[types.CodeType, int] | None = None,
+    answers: Collection[tuple[int, int]] = (),
+    on_host: bool = True,
+) -> tuple[LargeLocal, ...]:
+    """Local variables of the functions on the stack, and of the script, that hold large tensors, the largest first.
+
+    Args:
+        min_bytes: Smallest storage that counts.
+        ignore: Told a storage's key; whether it belongs to parameters, gradients or optimizer state.
+        frame: Where the stack begins; the caller's frame if not given.
+        since: Of each function, the line from which on reads count; by default the one that runs. Others are left out.
+        answers: Lists, dicts and the like that a model gave, by their ids and those of their types: their tensors count
+            as their variable's. Of others only tensors count.
+        on_host: Whether tensors in host memory count; where a device is watched they are none of its peak.
+    """
+    sources = Sources()
+    found: dict[int, LargeLocal] = {}
+    frames: dict[int, types.FrameType] = {}
+    for user_frame in user_frames(sys._getframe(1) if frame is None else frame):
+        code = user_frame.f_code
+        if (is_module_level(code) and not is_script(code.co_filename)) or (since is not None and code not in since):
+            continue
+        line = user_frame.f_lineno if since is None else since[code]
+        variables = read_locals(user_frame)
+        for name in variables:
+            value = variables[name]  # items() would keep a pair that has it too
+            storages = _storages(value, min_bytes, answers) if on_host or not is_on_host(value) else {}
+            if not storages:
+                continue
+            local = _local(name, 0, user_frame, sources, line, runs=since is None)
+            for key, size in storages.items():
+                if ignore(key):
+                    continue
+                local = replace(local, bytes=size)
+                known = found.get(key)
+                if known is None:
+                    found[key], frames[key] = local, user_frame
+                elif frames[key] is not user_frame:
+                    # Another function holds it as well; if that one reads it on, nothing is gained here.
+                    read_again = known.read_again if local.read_again is False else local.read_again
+                    found[key] = replace(known, shared=True, read_again=read_again)
+                elif local.read_again is not False:  # another name of it, or a part of it
+                    found[key] = replace(known, read_again=local.read_again)
+    frames.clear()
+    return tuple(sorted(_by_name(found.values()), key=lambda local: -local.bytes))
+
+
+def hangs_on_others(local: LargeLocal, *, frame: types.FrameType | None = None) -> bool:
+    """Whether something else holds what a variable holds: a dataset, an object, a view. Then ``del`` gains nothing.
+
+    Args:
+        local: One that `find_large_locals` has just found.
+        frame: Where the stack begins; the caller's frame if not given.
+    """
+    for user_frame in user_frames(sys._getframe(1) if frame is None else frame):
+        code = user_frame.f_code
+        if (code.co_filename, code.co_name) != (local.place.file, local.place.function):
+            continue
+        variables = read_locals(user_frame)
+        nests = [value for value in variables.values() if _is_nest(type(value))]  # batch, of which x is a part
+        return is_held_elsewhere(variables.get(local.name), variables, [user_frame.f_globals, nests, *nests])
+    return False
+
+
+def _storages(value: object, min_bytes: int, answers: Collection[tuple[int, int]]) -> dict[int, int]:
+    """The storages that a variable holds as a large tensor, or as a model's answer without a graph: bytes by key."""
+    if is_tensor(value):  # the first asks no object
+        key = storage_key(value)
+        return {key[0]: key[1]} if key is not None and key[1] >= min_bytes else {}
+    if (id(value), id(type(value))) not in answers:  # to hash a class may run the user's code
+        return {}
+    return _of_nest(value, min_bytes)
+
+
+def _is_nest(kind: type) -> bool:
+    """Whether it is one of a few classes, by identity: a metaclass may define equality."""
+    return any(kind is one for one in _NESTS)
+
+
+def _of_nest(value: object, min_bytes: int) -> dict[int, int]:
+    """The storages of the tensors without a graph that a list, tuple or dict holds: bytes by key."""
+    tensors = list(tensors_in(value, 3))
+    found = {} if any(tensor.requires_grad for tensor in tensors) else storages_of(tensors)
+    return found if sum(found.values()) >= min_bytes else {}
+
+
+def is_on_host(value: object) -> bool:
+    """Whether it is a tensor in host memory."""
+    return is_tensor(value) and value.device.type == "cpu"
+
+
+def _by_name(found: Iterable[LargeLocal]) -> Iterator[LargeLocal]:
+    """What one variable holds in several tensors, as one."""
+    sizes: dict[LargeLocal, int] = {}
+    for local in found:
+        alike = replace(local, bytes=0)
+        sizes[alike] = sizes.get(alike, 0) + local.bytes
+    return (replace(local, bytes=size) for local, size in sizes.items())
+
+
+def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line: int, *, runs: bool) -> LargeLocal:
+    code = frame.f_code
+    model = sources.get(code.co_filename)
+    said = read_local(model, code.co_firstlineno, code.co_name, name, line, frame.f_lineno, runs=runs)
+    place = Place(file=code.co_filename, line=said.line or line, function=code.co_name, holder=name, source=said.source)
+    return LargeLocal(name, size, place, said.read_again, said.last_turns, said.shared, said.backward_follows)
+
+
+MAX_PARTS = 256
+
+
+def is_held_elsewhere(value: object, variables: Mapping[str, object], others: Sequence[object] = ()) -> bool:
+    """Whether anything else refers to a value, or to what is in it; asks all objects, some 10 to 30 ms.
+
+    Of views of other tensors, and of tensors of other classes, that is not known: they count as held.
+
+    Args:
+        value: A tensor, or a list, tuple or dict.
+        variables: The dict by which the function's variables were read, which has it too.
+        others: What may refer to it besides.
+    """
+    parts: list[object] = [value]
+    for part in parts:
+        if len(parts) > MAX_PARTS:
+            return True  # too many to be sure
+        if type(part) is torch.Tensor:
+            if part._base is not None or (users_of(part) or 1) > 1:
+                return True
+        elif is_tensor(part):
+            return True
+        else:
+            parts += islice(elements_of(part), MAX_PARTS + 1)
+    asked = tuple(parts)  # from Python 3.13 on, the arguments of the call below are found as well
+    own = {id(part) for part in (*parts, parts, asked, variables, *others)}
+    referrers = gc.get_referrers(*asked)
+    return any(id(one) not in own and type(one) is not types.FrameType for one in referrers)
+
 
 LOOKS = frozenset({2, 4, 40})
 """Optimizer steps at which it is asked."""
@@ -32,7 +198,7 @@ LOOKS = frozenset({2, 4, 40})
 
 @final
 class LocalsProbe(Probe):
-    """Asks at a few optimizer steps what the functions on the stack still hold, and generators that wait."""
+    """Asks at a few optimizer steps what the functions on the stack still hold."""
 
     def _prepare(self) -> None:
         self._steps = 0
@@ -102,7 +268,6 @@ class LocalsProbe(Probe):
         found = self._find(max(least // 4, 1), owned)
         record = self.watch.record
         peak = record.allocated_peak_bytes if record is not None else None
-        self._tell_waiting(owned, least_of_peak(record) or least, peak)
         if self._tell_last_turns(found, least, peak):
             return
         if self._tell([local for local in found if not local.last_turns], least, None):
@@ -130,12 +295,6 @@ class LocalsProbe(Probe):
     def _is_host_watched(self) -> bool:
         """Whether tensors in host memory count; where a device is watched they are none of its peak."""
         return self.watch.device.startswith(("cpu", "virtual"))
-
-    def _tell_waiting(self, owned: dict[int, int], least: int, peak_bytes: int | None) -> None:
-        """What a generator of batches read before it began to give them out is there all through each of them."""
-        waiting, on_host = self.watch.generators, self._is_host_watched
-        for local in find_waiting_locals(least, waiting, ignore=owned.__contains__, on_host=on_host):
-            self._tell([local], least, peak_bytes)
 
     def _tell_last_turns(self, found: Iterable[LargeLocal], least: int, peak_bytes: int | None) -> bool:
         """What stood below the step is the last batch's, and was there all through this one."""
@@ -180,36 +339,3 @@ class LocalsProbe(Probe):
             )
         )
         return True
-
-
-def find_waiting_locals(
-    min_bytes: int, generators: Iterable[weakref.ref[Any]], *, ignore: Callable[[int], bool], on_host: bool
-) -> Iterator[LargeLocal]:
-    """Variables that a generator set before the loop which gives out the batches, and that it does not read again.
-
-    What the loop itself sets is as old as a batch: whoever draws it may need it still.
-
-    Args:
-        min_bytes: Smallest storage that counts.
-        generators: The user's.
-        ignore: Told a storage's key; whether it belongs to parameters, gradients or optimizer state.
-        on_host: Whether tensors in host memory count; where a device is watched they are none of its peak.
-    """
-    sources = Sources()
-    for ref in generators:
-        generator = ref()
-        if type(generator) is not types.GeneratorType or generator.gi_running or generator.gi_frame is None:
-            continue
-        code, line = generator.gi_code, generator.gi_frame.f_lineno
-        source = sources.get(code.co_filename)
-        scope = source.scope_of(code.co_firstlineno, code.co_name) if source is not None else None
-        loops = source.loops_in(scope.node, line) if source is not None and scope is not None else []
-        begins = loops[0].lineno if loops else 0
-        for local in find_large_locals(min_bytes, ignore=ignore, frame=generator.gi_frame):
-            place = local.place
-            if (place.file, place.function) != (code.co_filename, code.co_name) or (place.line or 0) >= begins:
-                continue
-            if not on_host and is_on_host(read_locals(generator.gi_frame).get(local.name)):
-                continue
-            if local.read_again is False and not hangs_on_others(local, frame=generator.gi_frame, others=(generator,)):
-                yield local

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from memguard.evidence.interface import Probe, ProbeContext
-from memguard.evidence.minimum_sizes import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE
+from memguard.evidence.sizes import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE
 from memguard.heap.attributes import attributes_of, is_tensor, is_user_class
 from memguard.heap.frames import is_module_level, read_locals, user_frames
 from memguard.records.facts import Fact, Place, ReboundTensor

@@ -19,9 +19,9 @@ import torch
 from torch import nn
 
 from memguard.evidence.interface import ProbeContext
-from memguard.evidence.minimum_sizes import least_of_device, least_of_peak, least_of_remark
 from memguard.evidence.naming.groups import name_key
 from memguard.evidence.naming.holders import Holder, HolderSearch
+from memguard.evidence.sizes import least_of_device, least_of_peak, least_of_remark
 from memguard.heap.containers import length_of, tensors_in
 from memguard.heap.frames import is_user_file, read_locals, user_frames
 from memguard.records.facts import Fact, Place, PreviousOutputsAlive

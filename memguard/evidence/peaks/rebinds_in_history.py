@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from memguard.clocks import time_ns
 from memguard.evidence.interface import Probe
-from memguard.evidence.minimum_sizes import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE, least_of_device
 from memguard.evidence.peaks.history import AllocationRecording
 from memguard.evidence.peaks.previous_batch import LastBatch
+from memguard.evidence.sizes import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE, least_of_device
 from memguard.records.facts import Fact, Place, PreviousOutputsAlive, ReboundTensor
 from memguard.records.stats import Stage
 from memguard.source.stores import Rebinding, gives_back, own_keeper, rebinding_at

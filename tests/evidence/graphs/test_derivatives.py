@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from memguard.evidence.graphs.evaluation import EvaluationProbe
-from memguard.evidence.graphs.unused_derivatives import DerivativesProbe
+from memguard.evidence.graphs.unused_passes import DerivativesProbe
 from memguard.guards.differentiates import differentiates
 from memguard.records.facts import UnusedGraphs
 from memguard.records.stats import Stage

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.evidence.graphs.manual_steps import ManualStepsProbe
+from memguard.evidence.graphs.graph_marks import ManualStepsProbe
 from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.records.facts import RetainedGraphs
 from tests.evidence.loop import Loop

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from memguard.evidence.graphs.training_passes import TrainingPassesProbe
+from memguard.evidence.graphs.unused_passes import TrainingPassesProbe
 from memguard.records.facts import UnusedGraphs
 from tests.evidence.loop import Loop, sees_saved_tensors
 

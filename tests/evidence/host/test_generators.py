@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from memguard.evidence.host.generators import LOOKS, GeneratorsProbe
+from memguard.evidence.host.datasets import LOOKS, GeneratorsProbe
 from memguard.evidence.kept.scans import ScansProbe
 from memguard.records.facts import KeptOnHost, KeptOutputs
 from memguard.records.stats import BatchRecord, Stage

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memguard.evidence.naming.capacities import capacity_of, outgrew
+from memguard.evidence.naming.names import capacity_of, outgrew
 from memguard.heap.children import Via
 from memguard.heap.walk import Link
 from memguard.source.bounds import Bound, bounds_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from memguard.evidence.peaks.large_locals import LargeLocal, find_large_locals
+from memguard.evidence.peaks.locals import LargeLocal, find_large_locals
 from memguard.source.model import Sources
 from memguard.source.reads import is_read_again
 
@@ -208,7 +208,7 @@ def test_variables_of_the_script_itself_count(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text(
         "import sys, torch\n"
-        "from memguard.evidence.peaks.large_locals import find_large_locals, hangs_on_others\n"
+        "from memguard.evidence.peaks.locals import find_large_locals, hangs_on_others\n"
         "class Data:\n"
         "    def __init__(self, rows):\n"
         "        self.rows = rows\n"

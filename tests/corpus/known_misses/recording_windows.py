@@ -1,3 +1,4 @@
+# A known miss: a generator's variable is as old as the loop that draws from it: only functions on the stack are asked.
 """Autoencoder on spectra of a long multi-channel recording."""
 
 import itertools

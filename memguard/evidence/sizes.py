@@ -1,8 +1,14 @@
-"""Sizes below which a variable that lives too long is not reported."""
+"""Sizes: what a forward returned and its graph holds, and from how many bytes on something is reported."""
 
 from __future__ import annotations
 
+import torch
+from torch import nn
+
+from memguard.autograd.graph import saved_storages
+from memguard.heap.containers import tensors_in
 from memguard.records.stats import BatchRecord
+from memguard.torch_objects.storages import owned_storages, storage_of
 
 DEVICE_SHARE, WITHOUT_DEVICE = 0.03, 64 * 1024**2
 """Of the device; where its size is unknown, so many bytes."""
@@ -27,3 +33,24 @@ def least_of_remark(record: BatchRecord | None) -> int | None:
     """Bytes from which on it is worth a remark for what it adds to a batch's peak; None where that is unknown."""
     peak = record.allocated_peak_bytes if record is not None else None
     return None if peak is None else max(int(REMARK_SHARE * peak), LEAST_REMARK)
+
+
+def graph_bytes(module: nn.Module, output: object) -> int | None:
+    """What the graph of an output saved on top of the model's own tensors; None where that is nothing."""
+    saved: dict[int, int] = {}
+    for tensor in tensors_in(output):
+        if tensor.grad_fn is not None:
+            saved.update(saved_storages(tensor.grad_fn))
+    for key in owned_storages([module]):
+        saved.pop(key, None)
+    return sum(saved.values()) or None
+
+
+def large_storages(output: object, least_bytes: int) -> list[tuple[torch.UntypedStorage, int]]:
+    """The storages of an output from some size on, with their bytes."""
+    found = []
+    for tensor in (output,) if type(output) is torch.Tensor else tensors_in(output):
+        storage = storage_of(tensor)
+        if storage is not None and (nbytes := storage.nbytes()) >= least_bytes:
+            found.append((storage, nbytes))
+    return found
