@@ -1,9 +1,9 @@
-"""The statements that close a circle of references: into a dict under a key, into an attribute that leads back."""
+"""The statements that close a circle of references: those that put what leads back into an attribute."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple, final
 
 from memguard.records.facts import Place
@@ -18,145 +18,21 @@ from memguard.source.expressions import (
     is_self,
     last_name,
     method_base,
-    names_in,
 )
-from memguard.source.model import SourceModel, Sources
-from memguard.source.vocabulary import ADDS
+from memguard.source.model import SourceModel
 
 CLOSES, CALLS, STORES, FILLS, ELSEWHERE = 5.0, 4.0, 2.0, 1.0, 0.5
-"""How well a statement explains it: it puts a container into itself, or stores the method or closure itself; it gives
-that to a call; it stores something into one that is there, or ``self``; it begins a new one, or stores anything at all;
-it does so from outside the class.
+"""How well a statement explains it: it stores the method or closure itself; it gives that to a call; it stores
+``self``; it stores anything at all; it does so from outside the class.
 """
-LIKELY = 0.4
-"""Share of a new dict's other keys that the function must name as well."""
-_MAKES = frozenset({"dict", "OrderedDict", "defaultdict", "SimpleNamespace"})
 _FACTORIES = frozenset({"list", "dict", "set", "int", "float"})
 _SIMPLE = (*ASSIGNMENTS, ast.Expr, ast.Return)
-
-
-class KeyStatement(NamedTuple):
-    """A statement of the user's, and how well it explains what lies under a key."""
-
-    place: Place
-    score: float
-
-
-def find_key_statements(
-    keys: Sequence[str], others: Collection[str], files: Iterable[str], sources: Sources, *, by_attribute: bool
-) -> dict[str, KeyStatement]:
-    """The best statement for each key, in the files that name all of them.
-
-    Such as ``node["parent"] = node``, ``{"parent": parent}``, ``dict(parent=p)``.
-
-    Args:
-        keys: The keys.
-        others: Further keys of the same dicts: a function that names them as well is likelier.
-        files: The user's files.
-        sources: Parsed files.
-        by_attribute: Whether a key may be an attribute: ``node.parent = node``.
-    """
-    best: dict[str, KeyStatement] = {}
-    for file in files:
-        model = sources.get(file) if all(sources.mention(file, (key,)) for key in keys) else None
-        for stored in _stored(model, by_attribute) if model is not None else ():
-            key, line = stored.key, stored.at.lineno
-            if model is None or key not in keys or not any(True for _ in names_in(stored.value)):
-                continue
-            scope = model.scope_at(line)
-            first, last = getattr(scope.node, "lineno", 1), getattr(scope.node, "end_lineno", None)
-            text = "".join(model.lines[first - 1 : last])
-            share = sum(other in text for other in others) / (len(others) + 1) if others else LIKELY
-            if stored.score == FILLS and share < LIKELY:
-                continue
-            base = _base(stored.owner) if stored.score == STORES else None
-            score = share + (CLOSES if base is not None and _holds(stored.value, base) else stored.score)
-            known = best.get(key)
-            # Of equal statements the later one closes what the earlier one has begun.
-            later = known is not None and (known.place.file, score) == (file, known.score)
-            if known is None or score > known.score or (later and line > (known.place.line or 0)):
-                owner = ast.unparse(stored.owner) if stored.owner is not None else "dict"
-                holder = f"{owner}.{key}" if stored.dotted else f"{owner}[{key!r}]"
-                best[key] = KeyStatement(_place(model, stored.at, scope.path, holder), score)
-    return best
-
-
-def _place(model: SourceModel, node: ast.expr, function: str, holder: str) -> Place:
-    text = model.text(node.lineno, node.end_lineno)
-    return Place(file=model.file, line=node.lineno, function=function, holder=holder, source=text)
-
-
-class _Stored(NamedTuple):
-    """What is put under a key somewhere."""
-
-    key: str
-    owner: ast.expr | None
-    """The expression of the dict, if it has one."""
-    value: ast.expr
-    at: ast.expr
-    score: float
-    dotted: bool = False
-    """Whether the key is written as an attribute."""
-
-
-def _stored(model: SourceModel, by_attribute: bool) -> Iterator[_Stored]:
-    """All that is put under keys in a file."""
-    names: dict[int, ast.expr] = {}
-    """The names that new dicts get."""
-    for node in model.nodes:
-        for target, value in assigned_pairs(node) if isinstance(node, ASSIGNMENTS) else ():
-            names[id(value)] = target
-            for owner, key, dotted in _keys_in(target, by_attribute):
-                yield _Stored(key, owner, value, target, STORES, dotted)
-        if isinstance(node, ast.Dict):
-            for name, value in zip(node.keys, node.values, strict=True):
-                if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                    yield _Stored(name.value, names.get(id(node)), value, name, FILLS)
-        elif isinstance(node, ast.Call):
-            called, base = called_name(node), method_base(node)
-            for word in node.keywords if called in _MAKES or called == "update" else ():
-                if word.arg is not None and called == "update" and base is not None:
-                    yield _Stored(word.arg, base, word.value, node, STORES)
-                elif word.arg is not None:
-                    yield _Stored(word.arg, names.get(id(node)), word.value, word.value, FILLS)
-            if base is None or not node.args:
-                continue
-            first = node.args[0]
-            if called == "setdefault" and isinstance(first, ast.Constant) and len(node.args) > 1:
-                yield _Stored(str(first.value), base, node.args[1], node, STORES)
-            elif called in ADDS:
-                for owner, key, dotted in _keys_in(base, by_attribute):
-                    yield _Stored(key, owner, node.args[-1], node, STORES, dotted)
-
-
-def _keys_in(target: ast.expr, by_attribute: bool) -> Iterator[tuple[ast.expr, str, bool]]:
-    """The keys that an expression goes through: of ``a["b"]["c"][0]`` b and c, with what has them; whether by dots."""
-    while isinstance(target, (ast.Subscript, ast.Attribute, ast.Call)):
-        if isinstance(target, ast.Call):
-            target = target.func
-            continue
-        if isinstance(target, ast.Attribute) and by_attribute:
-            yield target.value, target.attr, True
-        key = target.slice if isinstance(target, ast.Subscript) else None
-        if isinstance(key, ast.Constant) and isinstance(key.value, str):
-            yield target.value, key.value, False
-        target = target.value
 
 
 def _base(owner: ast.expr | None) -> str | None:
     while isinstance(owner, (ast.Subscript, ast.Attribute)):
         owner = owner.value
     return owner.id if isinstance(owner, ast.Name) else None
-
-
-def _holds(value: ast.expr, name: str) -> bool:
-    """Whether a variable itself, no part of it and nothing made of it, is in an expression."""
-    if isinstance(value, (ast.Tuple, ast.List, ast.Set, ast.Dict)):
-        return any(_holds(part, name) for part in (value.values if isinstance(value, ast.Dict) else value.elts))
-    return isinstance(value, ast.Name) and value.id == name
-
-
-# Attributes
 
 
 @final

@@ -5,7 +5,6 @@ the user's instances and the variables that closures close over; one that all it
 change. Of several such, a single object is named before a list of them (a child's reference to its parent, not the
 parent's children), an attribute before the closure in it, a part's way back to what makes it before that one's way to
 the part, and the statement that gives ``self`` away before others.
-Of circles that have no such reference, of containers alone, the statement counts that puts something under a key.
 """
 
 from __future__ import annotations
@@ -13,18 +12,15 @@ from __future__ import annotations
 import collections
 import functools
 import gc
-import math
 import sys
 import types
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import torch
 from torch import nn
 
-from memguard.evidence.cycles.strongly_connected import Edge, circular_parts, opens, reached_from
-from memguard.evidence.naming.names import user_files
 from memguard.heap.attributes import attributes_of, is_tensor, is_user_class, mro_of, namespace_of
 from memguard.heap.frames import is_user_file
 from memguard.records.facts import NOWHERE, Place
@@ -32,11 +28,9 @@ from memguard.source.circles import (
     CALLS,
     STORES,
     Closing,
-    KeyStatement,
     find_attribute_closing,
-    find_key_statements,
 )
-from memguard.source.model import SourceModel, Sources
+from memguard.source.model import SourceModel
 from memguard.torch_objects.storages import storages_of
 
 MAX_OBJECTS = 40_000
@@ -84,29 +78,19 @@ def find_circle(garbage: list[Any]) -> Circle | None:
     numbers = {id(obj): index for index, obj in enumerate(objects)}
     edges = [list(_edges(obj, numbers)) for obj in objects]
     groups: dict[frozenset[Label], _Group] = {}
-    plain: dict[frozenset[str], _Group] = {}
     steps = MAX_STEPS
     for part in circular_parts(edges):
         inside = set(part)
         labels = {label for index in part for target, label in edges[index] if label is not None and target in inside}
-        if labels:
-            group = groups.setdefault(frozenset(labels), _Group(part))
-        elif is_plain(part, objects):
-            keys = {str(key) for ways in keys_of(part, edges, objects).values() for _, key in ways}
-            group = plain.setdefault(frozenset(keys), _Group(part))
-        else:
+        if not labels:
             continue
+        group = groups.setdefault(frozenset(labels), _Group(part))
         group.count += 1
         if steps > 0:
             reached = reached_from(part, edges, steps)
             steps -= len(reached)
             group.storages.update(storages_of(o for i in reached if is_tensor(o := objects[i])))
     best = max(groups.values(), key=_worth, default=None)
-    bare = max(plain.values(), key=_worth, default=None)
-    if bare is not None and _worth(bare) > ((0, math.inf) if best is None else _worth(best)):
-        named = name_circle(bare.first, keys_of(bare.first, edges, objects), objects)
-        if named is not None:
-            return Circle(*named, bare.count, sum(bare.storages.values()), is_closed_there=True)
     if best is None:
         return None
     place, text, is_closed_there = _break(best.first, edges, objects)
@@ -264,72 +248,73 @@ def _model_of(kind: type) -> SourceModel | None:
     return SourceModel.of(file) if type(file) is str else None
 
 
-MAX_KEYS, MAX_FILES = 16, 256
-_LISTS = (list, tuple, set, frozenset, collections.deque)
-_BY_ATTRIBUTE = (types.SimpleNamespace, torch.Tensor)
-_PLAIN = (dict, *_LISTS, *_BY_ATTRIBUTE)
+# Strongly connected parts of numbered objects, what they reach, and what breaks them
 
 
-def is_plain(part: Sequence[int], objects: Sequence[Any]) -> bool:
-    """Whether a circle is made of containers, and of what may carry attributes beside them."""
-    return all(issubclass(type(objects[index]), _PLAIN) for index in part)
+Edge = tuple[int, Hashable]
+"""The number of an object that is referred to, and a label, which is None where nobody needs one."""
 
 
-def keys_of(part: Sequence[int], edges: Sequence[Sequence[Edge]], objects: Sequence[Any]) -> dict[int, list[Edge]]:
-    """The references within a circle, each with the key of the dict that it stands under."""
-    inside = {id(objects[index]): index for index in part}
-    found: dict[int, list[Edge]] = {}
-    for index in part:
-        keyed = {inside[id(value)]: key for key, value in _items(objects[index]) if id(value) in inside}
-        found[index] = [(to, keyed.get(to)) for to, _ in edges[index] if id(objects[to]) in inside]
-    return found
+def circular_parts(edges: Sequence[Sequence[Edge]]) -> Iterator[list[int]]:
+    """The strongly connected parts with a circle in them (Tarjan's algorithm, without recursion)."""
+    order: dict[int, int] = {}
+    low: dict[int, int] = {}
+    waiting: list[int] = []
+    on_stack: set[int] = set()
+    for root in range(len(edges)):
+        if root in order:
+            continue
+        work = [(root, iter(edges[root]))]
+        order[root] = low[root] = len(order)
+        waiting.append(root)
+        on_stack.add(root)
+        while work:
+            index, following = work[-1]
+            for target, _ in following:
+                if target not in order:
+                    order[target] = low[target] = len(order)
+                    waiting.append(target)
+                    on_stack.add(target)
+                    work.append((target, iter(edges[target])))
+                    break
+                if target in on_stack:
+                    low[index] = min(low[index], order[target])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[index])
+                if low[index] == order[index]:
+                    part = [waiting.pop()]
+                    while part[-1] != index:
+                        part.append(waiting.pop())
+                    on_stack.difference_update(part)
+                    if len(part) > 1 or any(target == index for target, _ in edges[index]):
+                        yield part
 
 
-def name_circle(part: Sequence[int], keyed: dict[int, list[Edge]], objects: Sequence[Any]) -> tuple[Place, str] | None:
-    """The place and the words for a circle; None where no statement of the user's makes it.
-
-    Args:
-        part: Its objects.
-        keyed: What `keys_of` gave.
-        objects: All objects.
-    """
-    ends: dict[str, bool] = {}
-    """Of each key whether only lists stand under it; those that fill a list are many to one."""
-    for edges in keyed.values():
-        for to, key in edges:
-            if isinstance(key, str) and (key in ends or len(ends) < MAX_KEYS):
-                ends[key] = ends.get(key, True) and issubclass(type(objects[to]), _LISTS)
-    sources = Sources()
-    files = list(dict.fromkeys(user_files()))[:MAX_FILES]
-    if not ends:
-        return None
-    by_attribute = any(_has_attributes(type(objects[index])) for index in part)
-    others = {str(key) for index in part for key, _ in _items(objects[index])} - set(ends)
-    statements = find_key_statements(list(ends), others, files, sources, by_attribute=by_attribute)
-    if not statements:
-        return None
-    inside = set(part)
-    table: list[Sequence[Edge]] = [()] * (max(part) + 1)
-    for index, edges in keyed.items():
-        table[index] = edges
-    breaks = {key: opens(part, table, {key}, inside) for key in statements}
-
-    def order(item: tuple[str, KeyStatement]) -> tuple[bool, bool, float, int]:
-        key, statement = item
-        return not breaks[key], ends[key], -statement.score, -(statement.place.line or 0)
-
-    _, statement = min(statements.items(), key=order)
-    return statement.place, f"{statement.place.holder} <- dict"
+def reached_from(part: list[int], edges: Sequence[Sequence[Edge]], steps: int) -> set[int]:
+    """A part and what its objects lead to, up to a number of objects."""
+    reached, front = set(part), list(part)
+    while front and len(reached) < steps:
+        for target, _ in edges[front.pop()]:
+            if target not in reached:
+                reached.add(target)
+                front.append(target)
+    return reached
 
 
-def _has_attributes(kind: type) -> bool:
-    """Whether what stands under a key may have been set by a dot; a dict of the user's own may pass that on."""
-    return issubclass(kind, _BY_ATTRIBUTE) or (issubclass(kind, dict) and is_user_class(kind))
-
-
-def _items(obj: Any) -> list[tuple[object, Any]]:
-    """What stands under names in it."""
-    kind = type(obj)
-    if issubclass(kind, dict):
-        return [(key, value) for key, value in list(dict.items(obj)) if type(key) is str]
-    return list(attributes_of(obj).items()) if issubclass(kind, _BY_ATTRIBUTE) else []
+def opens(
+    part: Iterable[int], edges: Sequence[Sequence[Edge]], labels: Collection[Hashable], inside: Collection[int]
+) -> bool:
+    """Whether no circle is left without some references."""
+    left = {index: [to for to, label in edges[index] if label not in labels and to in inside] for index in part}
+    entries = collections.Counter(target for targets in left.values() for target in targets)
+    free = [index for index in left if not entries[index]]
+    done = 0
+    while free:
+        done += 1
+        for target in left[free.pop()]:
+            entries[target] -= 1
+            if not entries[target]:
+                free.append(target)
+    return done == len(left)

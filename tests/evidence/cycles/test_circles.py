@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,47 +25,6 @@ def _clean() -> Iterator[None]:
 def line_of(marker: str) -> int:
     with open(__file__) as file:
         return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
-
-
-def within_itself() -> None:
-    state: dict[str, Any] = {"rows": torch.ones(64)}
-    state["whole"] = state  # dict in itself
-
-
-def back_from_child() -> None:
-    def grow(parent: dict[str, Any] | None) -> dict[str, Any]:
-        node = {"rows": torch.ones(64), "below": [], "above": parent}  # back to the parent
-        if parent is not None:
-            parent["below"].append(node)
-        return node
-
-    grow(grow(None))
-
-
-def linked_both_ways() -> None:
-    first: dict[str, Any] = {"rows": torch.ones(64), "before": None, "after": None}
-    second: dict[str, Any] = {"rows": torch.ones(64), "before": first, "after": None}
-    first["after"] = second  # the way on
-
-
-def records_of_all() -> None:
-    records: list[dict[str, Any]] = [{"rows": torch.ones(64)}]
-    records[0]["everyone"] = records  # back to the list
-
-
-def by_attribute() -> None:
-    batch = types.SimpleNamespace(rows=torch.ones(64))
-    batch.seen_as = {"of_batch": batch}  # attribute of a namespace
-
-
-def around_a_tensor() -> None:
-    rows = torch.ones(64)
-    rows.came_from = {"rows_again": rows}  # type: ignore[attr-defined]  # attribute of a tensor
-
-
-def updated() -> None:
-    left: dict[str, Any] = {"rows": torch.ones(64)}
-    left.update(other_one={"partner_of": left})  # by update
 
 
 class Waits:
@@ -305,13 +263,6 @@ def grown() -> None:
         (HookedLater, "HookedLater.linear", "closure as a hook"),
         (Window, "Window.closure", "what a method has made"),
         (walk_all, "walk", "calls itself"),
-        (within_itself, "state['whole']", "dict in itself"),
-        (back_from_child, "node['above']", "back to the parent"),
-        (linked_both_ways, "first['after']", "the way on"),
-        (records_of_all, "records[0]['everyone']", "back to the list"),
-        (by_attribute, "batch.seen_as", "attribute of a namespace"),
-        (around_a_tensor, "rows.came_from", "attribute of a tensor"),
-        (updated, "left['other_one']", "by update"),
     ],
 )
 def test_the_reference_to_change_is_named(make: Callable[[], Any], holder: str, marker: str) -> None:
@@ -342,22 +293,6 @@ def test_what_a_circle_has_dragged_along_is_not_named() -> None:
     del ring
     found = look_at_garbage()
     assert found is not None and found.circle is None and found.place.file is None
-
-
-def test_a_circle_of_dicts_that_nobody_is_seen_to_make_is_not_named() -> None:
-    """Its keys stand in no file of the user's as such, or it holds no tensors."""
-    for rows in (torch.ones(64), None):
-        name = "made" + "_up"
-        ring: dict[str, Any] = {"rows": rows}
-        ring[name] = ring
-        del ring
-        found = look_at_garbage()
-        assert found is not None and found.circle is None and found.place.file is None
-    empty: dict[str, Any] = {}
-    empty["entire"] = empty
-    del empty
-    found = look_at_garbage()
-    assert found is not None and found.circle is None
 
 
 def test_a_long_ring_is_one_circle() -> None:
