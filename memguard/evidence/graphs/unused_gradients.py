@@ -169,21 +169,22 @@ class UntakenGradientsProbe(Probe):
             return
         if self._found is not None:
             self.unsubscribe("on_batch_end")
-            for ref, untaken in self._found:
-                if (model := ref()) is not None:
-                    self._conclude(model, untaken)
-            self._found = []
+            found, self._found = self._found, []
+            kept = [(ref, [one for one in untaken if one.gradient_now() is not None]) for ref, untaken in found]
+            if any(untaken for _, untaken in kept):
+                held = held_parameters()  # of optimizers too that have not stepped yet; finding them takes long
+                for ref, untaken in kept:
+                    if (model := ref()) is not None:
+                        self._conclude(model, untaken, held)
             return
         held = held_parameters(watch.optimizers)
-        if any(next(untaken_weights(model, held), None) for model in watch.models):
-            held = held_parameters()  # of those too that have not stepped yet; finding them takes long
         found = [(weakref.ref(model), list(untaken_weights(model, held))) for model in watch.models]
         self._found = [(ref, untaken) for ref, untaken in found if untaken]
         if not self._found:
             self.unsubscribe("on_batch_end")
 
-    def _conclude(self, model: nn.Module, untaken: list[Untaken]) -> None:
-        watch, held = self.watch, held_parameters()
+    def _conclude(self, model: nn.Module, untaken: list[Untaken], held: set[int]) -> None:
+        watch = self.watch
         known = [one for one in untaken if id(one.place()) not in held]
         gradients = [gradient for one in known if (gradient := one.gradient_now()) is not None]
         nbytes = sum(storages_of(gradients).values())
