@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import pairwise
 from typing import Any, final
 
 import torch
@@ -70,6 +71,113 @@ def iter_nodes(
                     continue
                 seen.add(upstream)
                 level.append(upstream)
+
+
+_SUMS = frozenset({"Add", "Sub", "Rsub", "Stack", "Cat"})
+_READS_WEIGHT = frozenset(
+    {"ToCopy", "T", "Transpose", "Permute", "View", "UnsafeView", "ReshapeAlias", "Unsqueeze", "Squeeze"}
+)
+_SCALES = _SUMS | _READS_WEIGHT | {"Mul", "Div", "Neg", "Mean", "Sum", "Nansum", "Expand", "Select", "Clone"}
+MAX_SUMMANDS = 1024
+
+
+def summands_of(loss: Any) -> list[Any]:
+    """The nodes of what a loss adds up: what stands before its additions, scaled or not. Itself where it adds nothing.
+
+    Args:
+        loss: Its node.
+    """
+    found: list[Any] = []
+    left, seen = [loss], set()
+    while left and len(found) < MAX_SUMMANDS:
+        node = summand = left.pop()
+        while len(inputs := _inputs_of(node)) == 1 and _operator(node) in _SCALES:
+            node = inputs[0]
+        if node in seen:
+            continue
+        seen.add(node)
+        if len(inputs) > 1 and _operator(node) in _SUMS:
+            left.extend(inputs)
+        else:
+            found.append(summand)
+    return found
+
+
+def separate_graphs(starts: Iterable[Any], limit: int) -> list[set[Any]]:
+    """The nodes of the graphs above some nodes; graphs that share more than weights are one. Holds the nodes.
+
+    What merely reads a weight may be shared as well: autocast makes one copy of it for all forwards.
+
+    Args:
+        starts: Where to begin.
+        limit: Nodes of all of them together, above which there is no answer.
+    """
+    graph_of_node: dict[Any, int] = {}
+    graphs: dict[int, set[Any]] = {}
+    for number, start in enumerate(starts):
+        nodes: set[Any] = set()
+        shared: set[int] = set()
+
+        def is_known(node: Any, nodes: set[Any] = nodes, shared: set[int] = shared) -> bool:
+            other = graph_of_node.get(node)
+            if other is not None and (weight := _weight_read(node)) is not None:
+                nodes.add(weight)
+            elif other is not None:
+                shared.add(other)
+            return other is not None
+
+        if is_known(start):
+            continue
+        nodes.update(iter_nodes((start,), limit + 1, ends=is_known))
+        limit -= len(nodes)
+        if limit < 0:
+            return []
+        for other in shared:
+            nodes |= graphs.pop(other)
+        graphs[number] = nodes
+        graph_of_node.update(dict.fromkeys(nodes, number))
+    return list(graphs.values())
+
+
+def _weight_read(node: Any) -> Any:
+    """The leaf where a graph ends that does nothing but read a weight; None of any other graph."""
+    while len(inputs := _inputs_of(node)) == 1 and _operator(node) in _READS_WEIGHT:
+        node = inputs[0]
+    return node if is_leaf(node) else None
+
+
+def is_leaf(node: Any) -> bool:
+    """Whether a node is a leaf's, which wants a gradient."""
+    return hasattr(node, "variable")
+
+
+def _inputs_of(node: Any) -> list[Any]:
+    return [upstream for upstream, _ in node.next_functions if upstream is not None]
+
+
+def _operator(node: Any) -> str:
+    return str(node.name()).partition("Backward")[0]
+
+
+def in_turn(graphs: Iterable[set[Any]]) -> list[set[Any]]:
+    """Graphs in the order in which they were built; none where one was begun before the one before was complete.
+
+    What reads a weight may be older than the rest of its graph, and a weight has no time.
+    """
+    spans = []
+    for nodes in graphs:
+        numbers = [number_of(node) for node in nodes if _weight_read(node) is None]
+        spans.append((min(numbers, default=0), max(numbers, default=0), nodes))
+    spans.sort(key=lambda span: span[:2])
+    return [span[2] for span in spans] if all(one[1] < other[0] for one, other in pairwise(spans)) else []
+
+
+def number_of(node: Any) -> int:
+    """The number that torch gave a node of this thread when it was built; 0 where it tells none."""
+    try:
+        return int(node._sequence_nr())  # checked in torch 2.13
+    except (AttributeError, RuntimeError):
+        return 0
 
 
 def depth_of(node: Any, most: int, *, first: bool) -> int:

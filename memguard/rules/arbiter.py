@@ -42,6 +42,7 @@ SUPERSEDES: Final[Mapping[str, Mapping[str, Relation]]] = {
     },
     "MG106": {
         "MG103": Relation.HOLDER,
+        "MG201": Relation.PLACE,
         "MG301": Relation.LINE,
         "MG303": Relation.LINE,
         "MG501": Relation.LINE,

@@ -201,7 +201,8 @@ class MicroBatchGraph(Rule):
     What: a loop that accumulates gradients runs a forward and a backward for each micro-batch, and collects what the
     model returned (outputs, log-probabilities, an entropy) in a list or a dictionary until the step. Each of these
     tensors keeps the graph of its micro-batch alive, though its backward has run, or none ever will (a second forward
-    for a metric); detached ones keep their own size.
+    for a metric); detached ones keep their own size. A remark is made of a loop that adds up the losses of its
+    micro-batches and calls backward once, on the sum: if no loss needs another one, a backward for each would do.
 
     Why it matters: micro-batches exist so that one of them at a time needs memory. Parts of the graph through which no
     backward ran still hold their activations, and the kept tensors themselves stay on the device, so the step's peak
@@ -217,7 +218,7 @@ class MicroBatchGraph(Rule):
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from what was alive as the optimizer stepped, or long before it did."""
         if isinstance(fact, MicroBatchGraphs):
-            yield self._of_graphs(fact)
+            yield self._of_sum(fact) if fact.summed else self._of_graphs(fact)
         elif isinstance(fact, MicroBatchOutputs):
             yield self._of_outputs(fact)
 
@@ -242,6 +243,26 @@ class MicroBatchGraph(Rule):
             bytes_per_batch=each,
             evidence=Evidence.PEAK,
             count=fact.graphs,
+        )
+
+    def _of_sum(self, fact: MicroBatchGraphs) -> Claim:
+        """One backward for all of them may be the plan: a remark."""
+        each, needless = fact.bytes / fact.graphs, fact.bytes - fact.largest_bytes
+        peak, least = fact.peak_bytes, ""
+        if peak:
+            least = f", of a peak of {format_bytes(peak)}, which could be {format_bytes(peak - needless)} at the least"
+        return self.claim(
+            fact,
+            Severity.INFO,
+            f"{holder(fact.place)} adds up the losses of {plural(fact.graphs, 'micro-batch')} for one backward, and "
+            f"all their graphs are alive then: {format_bytes(fact.bytes)}, {format_bytes(each)} for each{least}.",
+            "if no loss needs the others, call backward() for each as soon as it is computed, scaled as it is in the "
+            "sum: the gradients add up to the same, and one graph at a time is alive.",
+            nbytes=needless,
+            bytes_per_batch=each,
+            evidence=Evidence.PEAK,
+            count=fact.graphs,
+            is_limited=True,
         )
 
     def _of_outputs(self, fact: MicroBatchOutputs) -> Claim:

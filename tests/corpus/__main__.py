@@ -57,11 +57,6 @@ def main(arguments: list[str]) -> int:
     own = [*programs(), *known_misses()]
     paths = given or [p for p in own if not options.names or any(name in p.name for name in options.names)]
     paths = [p for p in paths if fnmatch.fnmatch(golden.name_of(p), options.only or "*")][:: options.every]
-    if options.peer:
-        if (missing := check(options.peer)) is not None:
-            parser.error(missing)
-        print(HEADER, *compare(paths, options.peer, options.jobs), sep="\n")
-        return 0
     before = golden.read() if golden.FILE.exists() else {}
     there = {golden.name_of(path) for path in own}
     told: dict[tuple[str, str], tuple[golden.Told, ...]] = {}
@@ -69,6 +64,11 @@ def main(arguments: list[str]) -> int:
         paths.sort(
             key=lambda path: zlib.crc32(golden.name_of(path).encode())
         )  # of all kinds some, however far it comes
+    if options.peer:
+        if (missing := check(options.peer)) is not None:
+            parser.error(missing)
+        print(HEADER, *compare(paths, options.peer, options.jobs, options.minutes), sep="\n")
+        return 0
     fails, began = False, time.monotonic()
     for device in devices:
         score = Score(device)

@@ -22,6 +22,7 @@ import os
 import runpy
 import statistics
 import sys
+import time
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -241,13 +242,20 @@ def check(names: list[str]) -> str | None:
     return None
 
 
-def compare(paths: list[Path], names: list[str], jobs: int) -> list[Row]:
-    """Runs the programs under these tools; memguard's own row, of the same programs, comes first."""
+def compare(paths: list[Path], names: list[str], jobs: int, minutes: float) -> list[Row]:
+    """Runs the programs under these tools; memguard's own row, of the same programs, comes first.
+
+    Args:
+        paths: The programs.
+        names: The tools.
+        jobs: So many programs side by side.
+        minutes: After so many no further one is waited for.
+    """
     rows = {name: Row(name, importlib.metadata.version(PEERS[name].package)) for name in names}
     own = Row(MEMGUARD, "(this checkout)")
     for module in (*_IMPORTED_ONCE, *(each for name in names for each in PEERS[name].modules)):
         importlib.import_module(module)
-    known = golden.read()
+    known, began = golden.read(), time.monotonic()
     with ThreadPoolExecutor(jobs) as pool:
         for path, told in zip(paths, pool.map(lambda each: _told(each, names), paths), strict=True):
             marks = marks_of(path)
@@ -262,6 +270,9 @@ def compare(paths: list[Path], names: list[str], jobs: int) -> list[Row]:
                     print(f"{golden.name_of(path)}: {name}: {kind}: {text}", flush=True)
                 named = any(f".py:{mark.line}" in text for mark in marks for _, text in told[name])
                 _count(rows[name], bool(marks), told[name], named)
+            if time.monotonic() - began > 60 * minutes:
+                pool.shutdown(cancel_futures=True)
+                break
     return [own, *rows.values()]
 
 

@@ -320,7 +320,8 @@ class EvaluationProbe(Probe):
         model.told = 2
         self.report(
             UnusedGraphs(
-                **self.watch.now,
+                batch=self.watch.batch,
+                stage=Stage.TRAIN if training else self.watch.stage,
                 place=line.place,
                 module=model.name,
                 count=line.unused,

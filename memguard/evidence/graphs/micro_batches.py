@@ -1,21 +1,36 @@
-"""What earlier micro-batches leave until the optimizer steps: graphs that wait for no backward, detached outputs."""
+"""What micro-batches keep alive until the optimizer steps: graphs that wait for no backward, or for one of their sum.
+
+Long because the three probes follow the same forwards: spent graphs, detached outputs, sums of losses.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, final
 
 import torch
 from torch import nn
 
+from memguard.autograd.graph import GraphToken, in_turn, is_leaf, saved_tensors, separate_graphs, summands_of
+from memguard.autograd.reach import Reach
 from memguard.evidence.graph_tracker import ForwardGraph
-from memguard.evidence.graphs.graph_contents import who_holds
+from memguard.evidence.graphs.graph_contents import reach_of, who_holds
 from memguard.evidence.interface import Probe
 from memguard.evidence.naming.holders import Holder
-from memguard.evidence.sizes import LEAST_REMARK, REMARK_SHARE, large_storages, least_of_peak, least_of_remark
+from memguard.evidence.sizes import (
+    LEAST,
+    LEAST_REMARK,
+    PEAK_SHARE,
+    REMARK_SHARE,
+    large_storages,
+    least_of_peak,
+    least_of_remark,
+)
 from memguard.records.facts import MicroBatchGraphs, MicroBatchOutputs, Place
 from memguard.records.stats import Stage
-from memguard.torch_objects.storages import StorageRef, owned_storages, storage_key
+from memguard.torch_objects.storages import StorageRef, owned_storages, storage_key, storages_of
 
 FEWEST = 3
 """Micro-batches before the last one: of the last, and of the one before, a loop's variables may hold the graph."""
@@ -118,13 +133,17 @@ class MicroBatchesProbe(Probe):
             self.watch.look_closely(LOOKS)
 
     def _unseen_by_backwards(self) -> list[ForwardGraph]:
-        """Those of one model that are alive without a backward, while others of the same step had theirs in between."""
+        """Those of one model that are alive without a backward, while others of the same step had theirs.
+
+        In between, or after them: a policy's own probabilities of what it sampled, say.
+        """
         by_module: dict[int, dict[int, list[ForwardGraph]]] = {}
         for mark, backwards in self._unused.values():
             if mark.alive and not mark.used:
                 by_module.setdefault(mark.module, {}).setdefault(backwards, []).append(mark)
         found = max(by_module.values(), key=len, default={})
-        return [mark for marks in found.values() for mark in marks] if len(found) >= FEWEST else []
+        marks = [mark for some in found.values() for mark in some]
+        return marks if len(found) >= FEWEST or len(self._spent) >= FEWEST else []
 
     def _conclude_suspects(self) -> None:
         """Reports those of the step before, if they waited for nothing."""
@@ -196,6 +215,99 @@ class MicroBatchesProbe(Probe):
             unused=unused,
             peak_bytes=watch.peak_bytes,
         )
+
+
+MOST_NODES, MOST_LOSSES = 40_000, 8
+"""Nodes of a loss's graph that are gone through, and losses that are looked at: the first, and as many later ones."""
+_LOSS, _END, _SUMMAND = "on_loss", "on_batch_end", "memguard.summand"
+
+
+@final
+class SummedLossesProbe(Probe):
+    """Looks at the losses that the first backwards begin with, and later ones where several forwards came before.
+
+    Of interest is a sum of losses of the same weights, each with a graph of its own that was complete before the next
+    began. What shares more than weights (a trunk, a state, the other examples of a contrastive loss) is one graph.
+    Terms scaled when all forwards are over may have waited for them: a policy's gradient for an episode's returns.
+    """
+
+    def _prepare(self) -> None:
+        self.deaf = frozenset({_END})
+        self._losses_left = self._asks_left = MOST_LOSSES
+        self._steps: int | None = None
+        """Optimizer steps at the last search for a name, after a loss that showed none."""
+        self._filled: Place | None = None
+        self._found: MicroBatchGraphs | None = None
+
+    def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Asks for the next loss where earlier forwards of this step wait for it."""
+        watch = self.watch
+        if watch.stage is not Stage.TRAIN or len(watch.ledger.live) < FEWEST:
+            return
+        key, steps = id(module), watch.optimizer_steps
+        marks = [mark for mark in list(watch.ledger.live.values()) if mark.module == key and mark.steps == steps]
+        if sum(mark.training and not mark.used for mark in marks) < FEWEST:
+            return
+        if _LOSS in self.deaf:
+            self._asks_left, self._losses_left = self._asks_left - 1, 1
+            self.hear(_LOSS)
+        if self._steps is not None and self._steps != steps:
+            self._steps, self._filled = steps, self._find(reach_of(marks))
+        if not self._asks_left:
+            self.unsubscribe("on_forward_start")
+
+    def on_loss(self, loss: torch.Tensor) -> None:
+        """Looks whether it is such a sum, of which more is saved than is worth a remark, and who collects it."""
+        self._losses_left -= 1
+        if self._losses_left <= 0:
+            self.unsubscribe(_LOSS)
+        if len(summands := summands_of(loss.grad_fn)) > FEWEST:
+            by_weights: dict[frozenset[Any], list[set[Any]]] = {frozenset(): []}
+            for nodes in separate_graphs(summands, MOST_NODES):
+                by_weights.setdefault(frozenset(filter(is_leaf, nodes)), []).append(nodes)
+            alike = max(by_weights.values(), key=len)
+            if len(graphs := in_turn(alike)) > FEWEST:
+                self._conclude(graphs, summands)
+
+    def _conclude(self, graphs: list[set[Any]], summands: list[Any]) -> None:
+        watch, owned = self.watch, owned_storages(self.watch.models)
+        saved = [storages_of(tensor for node in nodes for tensor in saved_tensors(node)) for nodes in graphs]
+        times = Counter(key for storages in saved for key in storages)
+        sizes = [sum(n for key, n in one.items() if times[key] == 1 and key not in owned) for one in saved]
+        peak = max(watch.peak_bytes or 0, watch.read().allocated_bytes or 0)
+        whole = peak or IN_USE * sum(owned.values()) + sum(sizes)
+        if sum(sizes) - max(sizes) < max(PEAK_SHARE * whole, LEAST):
+            return
+        token = GraphToken()
+        for node in summands:
+            node.metadata[_SUMMAND] = token
+        place = self._filled or self._find(Reach(_SUMMAND, lambda each: each is token))
+        if place is None:
+            self._steps = watch.optimizer_steps
+            return
+        self.unsubscribe("on_forward_start", _LOSS)
+        self.hear(_END)
+        self._found = MicroBatchGraphs(
+            **watch.now,
+            place=place,
+            graphs=len(graphs),
+            bytes=sum(sizes),
+            largest_bytes=max(sizes),
+            saves=True,
+            summed=True,
+            peak_bytes=peak or None,
+        )
+
+    def on_batch_end(self) -> None:
+        """Reports what was found, now that the peak is known."""
+        self.unsubscribe(_END)
+        if (found := self._found) is not None:
+            self.report(replace(found, peak_bytes=self.watch.peak_bytes or found.peak_bytes))
+
+    def _find(self, reach: Reach) -> Place | None:
+        found = self.holders(reach, graph=True, passes=reach.passes, stage=Stage.TRAIN, collector=False)
+        named = (each for each in found if each.place.holder and (each.grows or each.length > FEWEST))
+        return next((each.place for each in named), None)
 
 
 MIN_BYTES = 64 * 1024

@@ -42,6 +42,7 @@ _NUMBERS = (int, float, bool, str, type(None))
 _COPIES = re.compile(r"\b(clone|copy|deepcopy|state_dict)\(")
 _COMPUTES = re.compile(r"grad\b|_like\(|[-+*/@]")
 """In the statement that makes them: what copies weights, and what makes something else of them."""
+_QUOTED = re.compile(r"(['\"]).*?\1")
 _Shapes = Counter[tuple[tuple[int, ...], torch.device]]
 _AVERAGES = ("ema", "swa", "average", "teacher", "momentum", "target", "polyak")
 
@@ -294,6 +295,11 @@ def _says_average(words: str) -> bool:
     return any(word in words for word in _AVERAGES)
 
 
+def _is_of_optimizer(place: Place) -> bool:
+    """Whether its names say so; what stands in quotes is a key of a checkpoint that has the weights as well."""
+    return "optim" in f"{place.holder} {_QUOTED.sub('', place.source or '')}".lower()
+
+
 def _owner(copy: Copy) -> str:
     """The class whose attribute it is."""
     return (copy.place.holder or "").rpartition(".")[0]
@@ -338,7 +344,7 @@ class CopyGroups:
             stage: Its stage.
         """
         # An optimizer that has not been seen to step yet owns its state all the same.
-        copies = [c for c in found if c.bytes and "optim" not in f"{c.place.holder} {c.place.source}".lower()]
+        copies = [c for c in found if c.bytes and not _is_of_optimizer(c.place)]
         copies = [c for c in copies if not is_on_host(c.place)]
         if len(copies) <= self._told:
             return

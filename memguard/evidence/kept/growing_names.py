@@ -247,7 +247,8 @@ class GrowingNamesProbe(Probe):
         found: dict[Name, int] = {}
         for name, one in kept.items():
             grown = _growth(name, first, last)
-            longer = last.sizes[name][1] - first.sizes.get(name, (0, 0))[1]
+            # One that was not there at first has come once so far, like a variable that takes the result of an update.
+            longer = last.sizes[name][1] - first.sizes[name][1] if name in first.sizes else 0
             if (self._rises.get(name, 0) < RISES and longer < LONGER) or grown < max(least, 1):
                 continue
             fresh = one.bytes(taken)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import nn
 
-from memguard.autograd.graph import SHOWS_SAVED, iter_nodes, saved_tensors
+from memguard.autograd.graph import SHOWS_SAVED, iter_nodes, number_of, saved_tensors
 from memguard.evidence.graphs.graph_marks import is_compiled
 from memguard.evidence.guarded_hook import Hook
 from memguard.evidence.interface import Probe
@@ -202,7 +202,7 @@ class ContentsProbe(Probe):
         """Reads what nodes saved that were not read yet: each storage belongs to the node that saved it first."""
         calls = self._calls
         assert calls is not None
-        nodes = sorted(((_number(node), node) for node in iter_nodes(starts, MOST_NODES)), key=lambda each: each[0])
+        nodes = sorted(((number_of(node), node) for node in iter_nodes(starts, MOST_NODES)), key=lambda each: each[0])
         heard: dict[int, tuple[int, Any]] = {}
         sizes: dict[int, int] = {}
         for number, node in nodes:
@@ -323,13 +323,6 @@ def _plain_row(category: str, group: str, place: Place, what: str, nbytes: int) 
 def _row(category: str, group: str, place: Place, what: str, tensor: torch.Tensor, nbytes: int) -> Row:
     dtype = str(tensor.dtype).removeprefix("torch.")
     return Row(category, group, place.file, place.line, place.function, what, tuple(tensor.shape), dtype, nbytes)
-
-
-def _number(node: Any) -> int:
-    try:
-        return int(node._sequence_nr())  # checked in torch 2.13
-    except (AttributeError, RuntimeError):
-        return 0
 
 
 def _module_of(name: str, model: nn.Module) -> str:

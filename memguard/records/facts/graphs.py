@@ -130,6 +130,10 @@ class MicroBatchGraphs(Fact):
     """Whether the optimizer was about to step; else more micro-batches come before it does."""
     unused: bool = False
     """Whether no backward ever ran through them; else theirs had run."""
+    summed: bool = False
+    """Whether one backward ran through all of them, of the sum of losses that had no need of each other."""
+    largest_bytes: int = 0
+    """What the largest of those graphs holds."""
     peak_bytes: int | None = None
     """The allocated peak of the batch before; None where the device reports none."""
 

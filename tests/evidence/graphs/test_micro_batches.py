@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import memguard
-from memguard.records.findings import Finding
+from memguard.records.findings import Finding, Severity
 
 MICRO_BATCHES = 8
 
@@ -122,6 +122,90 @@ def one_backward_for_all(training: Training) -> None:
     training.step()
 
 
+def adds_up_losses(training: Training) -> None:
+    total: torch.Tensor | int = 0
+    for _ in range(MICRO_BATCHES):
+        total = total + training.entropy()[0] / MICRO_BATCHES
+    assert isinstance(total, torch.Tensor)
+    total.backward()
+    training.step()
+
+
+def adds_them_up_elsewhere(training: Training) -> None:
+    def mean_loss() -> torch.Tensor:
+        losses: list[torch.Tensor] = []
+        while len(losses) < MICRO_BATCHES:
+            losses.append(training.entropy()[0])
+        return torch.stack(losses).mean()
+
+    mean_loss().backward()
+    training.step()
+
+
+def adds_them_up_in_place(training: Training) -> None:
+    total = torch.zeros(())
+    for _ in range(MICRO_BATCHES):
+        total += training.entropy()[0]
+    total.backward()
+    training.step()
+
+
+def adds_them_up_under_autocast(training: Training) -> None:
+    with torch.autocast("cpu", torch.bfloat16):  # casts each weight once for all forwards
+        adds_up_losses(training)
+
+
+def terms_of_one_forward(training: Training) -> None:
+    log_probs = training.model(torch.randn(8 * 128, 64)).log_softmax(-1)
+    total = sum(-(log_probs[:, number].exp() * log_probs[:, number]).mean() for number in range(MICRO_BATCHES))
+    assert isinstance(total, torch.Tensor)
+    total.backward()
+    training.step()
+
+
+def one_trunk_for_all_tasks(training: Training) -> None:
+    trunk = training.model(torch.randn(128, 64))
+    losses = [training.entropy()[0] + trunk.square().mean() for _ in range(MICRO_BATCHES)]
+    torch.stack(losses).sum().backward()
+    training.step()
+
+
+def an_ensemble(training: Training) -> None:
+    members = [nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 1000)) for _ in range(MICRO_BATCHES)]
+    losses = [-member(torch.randn(128, 64)).log_softmax(-1)[:, 0].mean() for member in members]
+    torch.stack(losses).mean().backward()
+    training.entropy()[0].backward()
+    training.step()
+
+
+def losses_over_time(training: Training) -> None:
+    state, losses = torch.randn(128, 64), []
+    for _ in range(MICRO_BATCHES):
+        output = training.model(state)
+        losses.append(-output.log_softmax(-1)[:, 0].mean())
+        state = output[:, :64].tanh()
+    torch.stack(losses).mean().backward()
+    training.step()
+
+
+def views_that_are_compared(training: Training) -> None:
+    views = [training.model(torch.randn(128, 64)) for _ in range(4)]
+    total = sum(one @ other.t() for one in views for other in views if one is not other)
+    assert isinstance(total, torch.Tensor)
+    total.logsumexp(-1).mean().backward()
+    training.step()
+
+
+def a_policy_gradient(training: Training) -> None:
+    log_probs, rewards = [], []
+    for _ in range(MICRO_BATCHES):
+        log_probs.append(training.entropy()[0])
+        rewards.append(torch.rand(()))
+    returns = torch.stack(rewards).flip(0).cumsum(0).flip(0)
+    torch.stack([-each * value for each, value in zip(log_probs, returns, strict=True)]).sum().backward()
+    training.step()
+
+
 def a_second_backward_for_each(training: Training) -> None:
     entropies = []
     for _ in range(MICRO_BATCHES):
@@ -139,6 +223,16 @@ def a_second_forward_for_a_metric(training: Training) -> None:
         _, entropy = training.entropy()
         loss.backward()
         kept.append(entropy)
+    training.step()
+
+
+def old_probabilities_with_a_graph(training: Training) -> None:
+    kept = []
+    for _ in range(MICRO_BATCHES):
+        kept.append(training.entropy()[1])  # noqa: PERF401
+    for old in kept:
+        loss, entropy = training.entropy()
+        (loss + (entropy - old.detach()).exp().mean()).backward()
     training.step()
 
 
@@ -220,7 +314,9 @@ def test_kept_graphs_are_reported_in_the_first_step(findings: Callable[..., list
 @pytest.mark.parametrize(
     "update",
     [
-        *(keeps_numbers, keeps_losses, one_backward_for_all, a_second_backward_for_each, a_step_for_each),
+        *(keeps_numbers, keeps_losses, a_second_backward_for_each, a_step_for_each),
+        *(terms_of_one_forward, one_trunk_for_all_tasks, an_ensemble, losses_over_time),
+        *(views_that_are_compared, a_policy_gradient),
         *(sends_detached_outputs_on, a_second_forward_that_another_optimizer_needs),
         retained_graphs_that_another_optimizer_needs,
     ],
@@ -230,11 +326,35 @@ def test_what_is_needed_or_small_is_not_reported(findings: Callable[..., list[Fi
     assert findings(update) == []
 
 
+@pytest.mark.parametrize(
+    ("update", "holder"),
+    [
+        *((adds_up_losses, "total"), (one_backward_for_all, "losses"), (adds_them_up_elsewhere, "losses")),
+        *((adds_them_up_under_autocast, "total"), (adds_them_up_in_place, "total")),
+    ],
+)
+def test_losses_added_up_for_one_backward_are_a_remark(
+    findings: Callable[..., list[Finding]], update: Update, holder: str
+) -> None:
+    """It may be the plan; what a backward for each would leave of the peak is a bound."""
+    (found,) = findings(update)
+    assert (found.severity, found.holder, found.count) == (Severity.INFO, holder, MICRO_BATCHES)
+    assert f"the losses of {MICRO_BATCHES} micro-batches for one backward" in found.message
+    assert "at the least" in found.message
+
+
+def test_losses_added_up_on_a_device_that_reports_no_peak_are_a_remark(findings: Callable[..., list[Finding]]) -> None:
+    """Their graphs are compared with the weights there."""
+    (found,) = findings(adds_up_losses, device="cpu")
+    assert "peak" not in found.message
+
+
+@pytest.mark.parametrize("update", [a_second_forward_for_a_metric, old_probabilities_with_a_graph])
 def test_graphs_that_no_backward_ever_reaches_are_reported_in_the_second_step(
-    findings: Callable[..., list[Finding]],
+    findings: Callable[..., list[Finding]], update: Update
 ) -> None:
     """Whether a backward comes for them is known when they are gone."""
-    (found,) = findings(a_second_forward_for_a_metric)
+    (found,) = findings(update)
     assert found.holder == "kept"
     assert "no backward ever runs through them" in found.message
     assert "torch.no_grad()" in (found.advice or "")
