@@ -259,3 +259,14 @@ def test_more_graphs_of_unknown_size_are_newer_numbers() -> None:
     arbiter.add(kept(count=80, bytes=None), run)
     arbiter.add(kept(count=20, bytes=90 * MIB), run)
     assert [(finding.count, finding.bytes) for finding in arbiter.findings.values()] == [(80, None)]
+
+
+def test_what_was_counted_at_the_end_goes_before_any_estimate() -> None:
+    """Whichever comes first, and whichever is more."""
+    for order in ((True, False), (False, True)):
+        arbiter, run = Arbiter(), run_of()
+        for is_final in order:
+            arbiter.add(
+                kept(count=15 if is_final else 20, bytes=(15 if is_final else 20) * MIB, is_final=is_final), run
+            )
+        assert [(finding.count, finding.bytes) for finding in arbiter.findings.values()] == [(15, 15 * MIB)]

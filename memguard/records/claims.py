@@ -38,6 +38,8 @@ class Claim(Finding):
     average), or it may be wanted where it is."""
     ends: bool = False
     """Whether it is let go where the pass over the data ends."""
+    is_final: bool = False
+    """Whether its numbers were counted when the run was over."""
     names: tuple[str, ...] = ()
     """Other names, like ``step() 'loss'``, whose memory is the same."""
     explains: tuple[tuple[str, str | None, int | None, str | None], ...] = field(default=(), compare=False)

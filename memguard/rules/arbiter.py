@@ -305,6 +305,8 @@ class Arbiter:
 def _newest(known: Claim | None, claim: Claim, *, is_worse: bool) -> Claim:
     """What is kept of two claims of one cause: the newer words and numbers, unless they tell of less; the first batch.
 
+    What was counted when the run was over goes before any estimate.
+
     A claim of something worse is another one: its batch is when it became that.
     """
     if known is None:
@@ -316,7 +318,10 @@ def _newest(known: Claim | None, claim: Claim, *, is_worse: bool) -> Claim:
         return replace(claim, count=count, since=began)
     if counted and (claim.bytes or 0) <= (known.bytes or 0):
         return replace(known, count=count)
-    if not counted and _tells_less(claim, known):
+    if not counted and known.is_final != claim.is_final:
+        if known.is_final:
+            return known  # what was carried on from an earlier look
+    elif not counted and _tells_less(claim, known):
         return known
     severity = max(known.severity, claim.severity)
     return replace(

@@ -145,6 +145,8 @@ class AttributedGrowth:
     def newest(self) -> Fact:
         """The fact as of the newest batch: grown with the batches since, as far as the floor bears that out."""
         self._told_later = self._later
+        if self.fact.final:
+            return self.fact
         rate, rise = _rate(self.fact, self._span), self._rise()
         rate = self._rate if rate is None else rate
         # Where no allocator counts, it may have been let go since without anybody having seen it.

@@ -116,5 +116,6 @@ class Rule(ABC):
             batches_left=batches_left,
             is_limited=is_limited,
             ends=ends,
+            is_final=isinstance(seen, Fact) and seen.final,
             names=names,
         )

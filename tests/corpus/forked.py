@@ -5,11 +5,15 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+import random
 import sys
 import tempfile
 import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
+
+import numpy
+import torch
 
 from memguard.text.units import parse_bytes
 from tests.corpus.runner import Outcome, run, virtual_of
@@ -45,6 +49,7 @@ def run_forked(path: Path, *, device: str | None = None, times: float = 1.0) -> 
 
 def _run(path: Path, device: str | None, times: float, answer: Connection) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])  # its workers'
+    seed()
     sys.path.insert(0, os.getcwd())  # the program's folder takes this place
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -55,6 +60,13 @@ def _run(path: Path, device: str | None, times: float, answer: Connection) -> No
             answer.send(traceback.format_exc())
 
 
+def seed() -> None:
+    """Two runs of a program that draws numbers and names no seed are alike."""
+    random.seed(0)
+    numpy.random.seed(0)
+    torch.manual_seed(0)
+
+
 def put_on_the_gpu(virtual: str) -> None:
     """Lets all that this process makes from now on be made on the GPU, of which it gets as much as it thinks to have.
 
@@ -63,8 +75,6 @@ def put_on_the_gpu(virtual: str) -> None:
     Args:
         virtual: The device that the program is written for, like "virtual:1GiB".
     """
-    import torch
-
     generator = torch.Generator
     setattr(torch, "Generator", lambda device="cuda": generator(device))  # noqa: B010 - as DataLoader makes its own
     torch.set_default_device("cuda")

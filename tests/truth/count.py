@@ -15,11 +15,13 @@ import gc
 import io
 import json
 import os
+import random
 import runpy
 import sys
 from types import FrameType
 from typing import Any
 
+import numpy
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -138,6 +140,9 @@ def main() -> None:
     script, function, holder = sys.argv[1:4]
     sys.argv = [script]
     storages = Storages()
+    random.seed(0)  # as `tests.corpus.forked` does: the two runs are of one program
+    numpy.random.seed(0)
+    torch.manual_seed(0)
     counter = Counter(script, function, holder, storages)
     sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
     with contextlib.redirect_stdout(io.StringIO()), storages:

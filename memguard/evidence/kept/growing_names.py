@@ -172,7 +172,7 @@ class GrowingNamesProbe(Probe):
         kept = kept_by_name(survey.snapshot, whole=whole)
         look = _Look(self._at, watch.batches, {name: (one.bytes(), one.length) for name, one in kept.items()})
         before, self._last = self._last, look
-        self._measure_anew(kept)
+        self._measure_anew(kept, at_end=whole)
         has_jumped = before is None or self._first is None
         if before is None or self._first is None:
             self._first, self._rises = look, {}
@@ -302,8 +302,8 @@ class GrowingNamesProbe(Probe):
                 found.append(fact.place.holder)
         return tuple(dict.fromkeys(found))
 
-    def _measure_anew(self, kept: Mapping[Name, Kept]) -> None:
-        """Updates reported facts with the bytes that their holders keep now, where they are more."""
+    def _measure_anew(self, kept: Mapping[Name, Kept], *, at_end: bool = False) -> None:
+        """Updates reported facts with what their holders keep now: where it is more, and when the run ends."""
         watch = self.watch
         owned = owned_storages(watch.models)
         owned.update(storages_of(gradients_of(one for model in watch.models for one in parameters_of(model))))
@@ -315,7 +315,7 @@ class GrowingNamesProbe(Probe):
                     owned.update(one.storages)
         for fact in list(watch.facts.values()):
             name = self._of_fact(fact, kept)
-            newer = None if name is None else _measured(fact, kept[name], owned, watch.batch)
+            newer = None if name is None else _measured(fact, kept[name], owned, watch.batch, at_end=at_end)
             if newer is not None and name is not None:
                 measured = isinstance(newer, KeptOutputs) and newer.measured
                 self.report(replace(newer, parts=self._parts(name, kept)) if measured else newer)  # type: ignore[call-arg]
@@ -358,7 +358,7 @@ def _count(one: Kept, scaled: int) -> int:
     return max(counted, one.length)
 
 
-def _measured(fact: Any, one: Kept, owned: Container[int], batch: int) -> Fact | None:
+def _measured(fact: Any, one: Kept, owned: Container[int], batch: int, *, at_end: bool) -> Fact | None:
     """A fact with the bytes that its holder keeps now; None where it has nothing to add.
 
     Args:
@@ -366,6 +366,7 @@ def _measured(fact: Any, one: Kept, owned: Container[int], batch: int) -> Fact |
         one: What lies below its holder's name.
         owned: Storages of models and optimizers, which live anyway; models that are kept are such.
         batch: The newest.
+        at_end: Whether the run is over: then less is told as well, unless most was let go.
     """
     if isinstance(fact, ModelCopies):
         owned = one.gradients  # copies are counted by their weights
@@ -378,11 +379,11 @@ def _measured(fact: Any, one: Kept, owned: Container[int], batch: int) -> Fact |
         return None  # one under each name: what lies beside it, an optimizer's state, is no further copy
     field = "pinned_bytes" if isinstance(fact, ViewsPinStorage) else "bytes"
     # What graphs keep was estimated from some of them, and may be less; far less is another object of that name.
-    least = EXPLAINED * before if isinstance(fact, RetainedGraphs) else before + 1
+    least = EXPLAINED * before if at_end or isinstance(fact, RetainedGraphs) else before + 1
     if nbytes < max(least, 1) or not one.is_whole:
         return None
     times = nbytes / before if before else 1.0
-    changes: dict[str, Any] = {"batch": batch, field: nbytes}
+    changes: dict[str, Any] = {"batch": batch, field: nbytes, "final": at_end and not isinstance(fact, RetainedGraphs)}
     if isinstance(fact, RetainedGraphs):
         changes["measured"] = True
     elif isinstance(fact, KeptOutputs):

@@ -53,3 +53,5 @@ class Fact:
     """Where the user's code causes it, as far as it was found."""
     estimated: bool = False
     """Whether its numbers were carried on from the last look, of what does not come with every batch."""
+    final: bool = False
+    """Whether it was counted when the run was over: then it replaces estimates, higher ones too."""

@@ -147,6 +147,20 @@ def test_a_larger_cause_that_begins_later_has_its_line(tmp_path: Path) -> None:
     assert "MG501" not in {finding.code for finding in guard.findings}
 
 
+def test_what_is_let_go_last_is_no_longer_counted(tmp_path: Path) -> None:
+    """The figures of the end are those of the end, though more was kept before."""
+    model, kept = nn.Linear(64, 128), []
+    with memguard.watch(model, device="virtual:128MiB", logdir=tmp_path, quiet=True) as guard:
+        for _ in guard.batches(range(64)):
+            output = model(torch.rand(64, 64))
+            output.sum().backward()
+            kept.append(output.detach())
+        del kept[:20]
+    (finding,) = [finding for finding in guard.findings if finding.code == "MG301"]
+    assert finding.holder == "kept" and finding.count == pytest.approx(44, abs=1)  # the last one has a name of its own
+    assert finding.bytes == pytest.approx(44 * 64 * 128 * 4, rel=0.05)
+
+
 def below(*, whole: bool = False, **names: object) -> dict[str | None, Kept]:
     """What lies below some names, by the last part of each."""
     with HeapSnapshot([("roots", names)]) as snapshot:
