@@ -2,8 +2,8 @@
 
 from memguard.allocator.caching import CachingAllocator
 from memguard.allocator.config import AllocatorConfig
-from memguard.allocator.driver import Driver, RisingDriver
+from memguard.allocator.driver import Driver, FallingDriver, RisingDriver
 from memguard.allocator.messages import OutOfMemory
 from memguard.allocator.segments import OnEvent
 
-__all__ = ["AllocatorConfig", "CachingAllocator", "Driver", "OnEvent", "OutOfMemory", "RisingDriver"]
+__all__ = ["AllocatorConfig", "CachingAllocator", "Driver", "FallingDriver", "OnEvent", "OutOfMemory", "RisingDriver"]

@@ -42,7 +42,6 @@ class Driver(Protocol):
         """Takes a range of addresses back (``cuMemAddressFree``)."""
 
 
-@final
 class RisingDriver:
     """A driver that hands out ever higher addresses in units of 2 MiB and fails only when the capacity is used up.
 
@@ -107,6 +106,27 @@ class RisingDriver:
         """Counts memory that was taken before this driver began, and hands out addresses behind it only."""
         self.used_bytes += nbytes
         self._next_address = max(self._next_address, address + _units(nbytes))
+
+
+@final
+class FallingDriver(RisingDriver):
+    """The same with ever lower addresses, as a real GPU's driver hands them out; the options are those of the other.
+
+    Free blocks of one size are taken at the lowest address, so the order decides which of them stay whole.
+    """
+
+    def __init__(self, total_bytes: int, *, first_address: int = 1 << 46, **held: int) -> None:
+        super().__init__(total_bytes, first_address=first_address, **held)
+
+    def reserve(self, nbytes: int) -> int:
+        """The address of a range without memory."""
+        self._next_address -= _units(nbytes)
+        return self._next_address
+
+    def adopt(self, address: int, nbytes: int) -> None:
+        """Counts memory that was taken before this driver began, and hands out addresses before it only."""
+        self.used_bytes += nbytes
+        self._next_address = min(self._next_address, address)
 
 
 def _units(nbytes: int) -> int:

@@ -21,6 +21,10 @@ three or more (issue 864). The maintainers say there that it grows with the numb
 """
 
 
+_RISING = (9, 0)
+"""The compute capability from which on addresses rise."""
+
+
 def judge(
     traced: Trace,
     *,
@@ -40,8 +44,10 @@ def judge(
         without = verdict_of(run_on(traced, card, torch_version, alloc_conf, reserved_by_others_bytes, none))
     needed = run
     if run.out_of_memory is not None:
-        needed = simulate(traced, conf=alloc_conf, torch_version=torch_version, workspaces=workspaces)
-    allocated_range, reserved_range, sources = ranges_of(traced, needed, card, torch_version, alloc_conf)
+        needed = run_on(traced, None, torch_version, alloc_conf, workspaces=workspaces, falling=falls(traced, card))
+    allocated_range, reserved_range, sources = ranges_of(
+        traced, needed, card, torch_version, alloc_conf, falling=falls(traced, card)
+    )
     owners, modules, lines = shares_at_peak(traced, needed)
     step, phase, line, workspace = peak_place(traced, needed)
     return Forecast(
@@ -97,6 +103,17 @@ def communication_bytes(traced: Trace, card: Card | None) -> tuple[int, int, int
     return low, typical, high
 
 
+def falls(traced: Trace, card: Card | None) -> bool:
+    """Whether a card's driver hands out ever lower addresses; where steps were measured, their history tells.
+
+    By what was seen: reserved memory published for an RTX 3060 and an RTX 4060 is met better so, that recorded on an
+    H200 is not. Of a bare amount of memory it is not assumed.
+    """
+    if traced.recorded is not None and (card is None or card.name == traced.recorded.device):
+        return traced.recorded.falling
+    return card is not None and card.exact_model and card.compute_capability < _RISING
+
+
 def verdict_of(run: Simulation) -> str:
     """Fits, fits only with retries, or does not."""
     if run.out_of_memory is not None:
@@ -111,8 +128,9 @@ def run_on(
     conf: str,
     others: int = 0,
     workspaces: Workspaces | None = None,
+    falling: bool | None = None,
 ) -> Simulation:
-    """The trace replayed on a card, as far as its memory goes."""
+    """The trace replayed on a card, as far as its memory goes; addresses fall as on that card, unless it is said."""
     return simulate(
         traced,
         total_bytes=card.total_bytes if card else None,
@@ -121,4 +139,5 @@ def run_on(
         conf=conf,
         torch_version=torch_version,
         workspaces=workspaces or workspaces_for(traced.compute_capability, torch_version),
+        falling=falls(traced, card) if falling is None else falling,
     )

@@ -33,7 +33,7 @@ Range = tuple[int, int]
 
 
 def ranges_of(
-    traced: Trace, needed: Simulation, card: Card | None, torch_version: str, conf: str
+    traced: Trace, needed: Simulation, card: Card | None, torch_version: str, conf: str, *, falling: bool
 ) -> tuple[Range, Range, tuple[str, ...]]:
     """Ranges of the allocated and the reserved peak, and what they come from.
 
@@ -43,6 +43,7 @@ def ranges_of(
         card: The GPU; None for none in particular.
         torch_version: The PyTorch that will run it.
         conf: Its ``PYTORCH_CUDA_ALLOC_CONF``.
+        falling: Whether its driver is taken to hand out ever lower addresses.
     """
     if traced.recorded is not None:
         return _of_recorded(traced.recorded, needed, card, conf)
@@ -70,8 +71,13 @@ def ranges_of(
         sources.append("cuDNN runs recurrent layers on a GPU: what it keeps for backward may differ by a third")
     reserved_spread = _RESERVED_SPREAD_CONVOLVED if Kind.CONVOLUTION in called else _RESERVED_SPREAD
     sources.append(f"the spread that the validation shows: 0.5 % of allocated, {100 * reserved_spread:g} % of reserved")
-    runs = [needed]
-    runs += [simulate(traced, conf=conf, torch_version=torch_version, workspaces=other) for other in others]
+    runs = [
+        simulate(traced, conf=conf, torch_version=torch_version, workspaces=each, falling=order)
+        for each, order in [(known, not falling), *((other, falling) for other in others)]
+    ]
+    if runs[0].reserved_peak_bytes != needed.reserved_peak_bytes:
+        sources.append("the order in which the driver hands out addresses decides where free memory is")
+    runs.append(needed)
     return (
         _spread([run.allocated_peak_bytes for run in runs], _ALLOCATED_SPREAD, uncertain),
         _spread([run.reserved_peak_bytes for run in runs] + [beside], reserved_spread, uncertain),

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple, final
 
 from memguard.allocator.replay.causes import causes_of
@@ -140,10 +141,16 @@ def trace_of_history(
         torch_version=torch_version,
         operators=0,
         batch=batch,
-        recorded=recorded,
+        recorded=recorded._replace(falling=falls(history)),
     )
     settle(found)
     return found
+
+
+def falls(history: Sequence[TraceEntry]) -> bool:
+    """Whether most new segments of a history are below the one before."""
+    addresses = [entry.address for entry in history if entry.action == "segment_alloc"]
+    return sum(after < before for before, after in pairwise(addresses)) > len(addresses) // 2
 
 
 def _waits(history: Sequence[TraceEntry], at: int) -> bool:

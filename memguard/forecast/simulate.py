@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
-from memguard.allocator import CachingAllocator, OutOfMemory
+from memguard.allocator import CachingAllocator, FallingDriver, OutOfMemory, RisingDriver
 from memguard.forecast.kernels.workspaces import Workspaces, expand, is_optional
 from memguard.forecast.trace import Event, Kind, Trace
 
@@ -82,6 +82,7 @@ def simulate(
     conf: str = "",
     torch_version: str,
     workspaces: Workspaces,
+    falling: bool = False,
 ) -> Simulation:
     """Replay a trace through the caching allocator.
 
@@ -93,11 +94,17 @@ def simulate(
         conf: The text of ``PYTORCH_CUDA_ALLOC_CONF``.
         torch_version: Whose allocator and libraries to follow.
         workspaces: Sizes of the libraries' workspaces.
+        falling: Whether the driver hands out ever lower addresses, and not ever higher ones.
     """
+    capacity = total_bytes if total_bytes is not None else _UNLIMITED
+    driver = (FallingDriver if falling else RisingDriver)(
+        capacity, context_bytes=context_bytes, others_bytes=others_bytes
+    )
     allocator = CachingAllocator(
-        total_bytes if total_bytes is not None else _UNLIMITED,
+        capacity,
         conf,
         torch_version,
+        driver=driver,
         context_bytes=context_bytes,
         reserved_by_others_bytes=others_bytes,
     )

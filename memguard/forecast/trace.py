@@ -92,6 +92,8 @@ class Recorded(NamedTuple):
     """The GPU, as PyTorch names it."""
     alloc_conf: str
     """The allocator's settings there."""
+    falling: bool = False
+    """Whether the driver there handed out ever lower addresses."""
     scaled: bool = False
     """Whether the sizes are those of another batch than was measured."""
 

@@ -177,8 +177,8 @@ def _why_highest(forecast: Forecast) -> list[str]:
     ends = forecast.ranks[0], forecast.ranks[-1]
     highest, lowest = ({share.name: share.bytes for share in one.owners} for one in ends)
     owner = max(highest, key=lambda name: highest[name] - lowest.get(name, 0), default=None)
-    if owner is None or highest[owner] <= lowest.get(owner, 0):
-        return []
+    if owner is None or format_bytes(highest[owner]) == format_bytes(lowest.get(owner, 0)):
+        return []  # a few bytes, or blocks that are placed in another way
     where = forecast.ranks[0].role or f"rank {forecast.ranks[0].rank}"
     return [
         f"{where} is the highest: its {owner} take {format_bytes(highest[owner])}, those of "

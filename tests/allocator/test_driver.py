@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from memguard.allocator import CachingAllocator, RisingDriver
+import pytest
+
+from memguard.allocator import CachingAllocator, FallingDriver, RisingDriver
 
 MIB = 1 << 20
 
@@ -54,3 +56,22 @@ def test_another_driver_decides_the_addresses() -> None:
     assert [allocator.malloc(30 * MIB), allocator.malloc(30 * MIB)] == [7 << 30, 5 << 30]
     expandable = CachingAllocator(1 << 40, "expandable_segments:True", driver=Recorded([9 << 30]))
     assert [expandable.malloc(30 * MIB), expandable.malloc(30 * MIB)] == [9 << 30, (9 << 30) + 30 * MIB]
+
+
+def test_a_falling_driver_hands_out_lower_addresses_each_time() -> None:
+    """In units of 2 MiB too, with the same count of what is held."""
+    driver = FallingDriver(10 * MIB, first_address=100 * MIB, others_bytes=2 * MIB)
+    assert [driver.malloc(3 * MIB), driver.malloc(MIB), driver.malloc(4 * MIB)] == [96 * MIB, 94 * MIB, None]
+    assert driver.free_bytes == 2 * MIB
+    driver.adopt(50 * MIB, 0)
+    assert driver.malloc(2 * MIB) == 48 * MIB
+
+
+@pytest.mark.parametrize(("kind", "taken"), [(RisingDriver, 0), (FallingDriver, 1)])
+def test_of_free_blocks_of_one_size_the_lowest_is_taken(kind: type[RisingDriver], taken: int) -> None:
+    """A small request splits the segment that came first if addresses rise, the second one if they fall."""
+    allocator = CachingAllocator(100 * MIB, driver=kind(100 * MIB))
+    blocks = [allocator.malloc(40 * MIB) for _ in range(2)]
+    for block in blocks:
+        allocator.free(block)
+    assert allocator.malloc(30 * MIB) == blocks[taken]

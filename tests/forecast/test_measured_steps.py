@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from memguard.allocator.snapshot import TraceEntry
 from memguard.allocator.snapshot_reader import snapshot_of
 from memguard.backends.virtual import VirtualBackend
 from memguard.errors import MemGuardError
@@ -13,7 +14,7 @@ from memguard.forecast import from_file
 from memguard.forecast.cards import find_card
 from memguard.forecast.from_file import forecast_target
 from memguard.forecast.judging import judge, run_on
-from memguard.forecast.recorded import Measured, Moment, Owned, scaled, trace_of_history
+from memguard.forecast.recorded import Measured, Moment, Owned, falls, scaled, trace_of_history
 from memguard.forecast.trace import Event, Kind, Recorded
 
 CONF = ""
@@ -192,3 +193,10 @@ def test_several_processes_are_not_measured():
     """One process runs on one GPU."""
     with pytest.raises(MemGuardError, match="--nproc is for several"):
         forecast_target("train.py:make", measure=True, nproc=8)
+
+
+@pytest.mark.parametrize(("addresses", "falling"), [([1, 2, 3], False), ([9, 8, 7, 8, 6], True), ([], False)])
+def test_a_history_tells_whether_addresses_fall(addresses, falling):
+    """By most of its segments, since memory that was given back is handed out again."""
+    history = [TraceEntry("segment_alloc", address, 1, 0, None, None, None, ()) for address in addresses]
+    assert falls(history) is falling
