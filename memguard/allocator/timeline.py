@@ -127,20 +127,6 @@ class AllocationTimeline:
         at = max(self._made, key=levels.__getitem__, default=0)
         return Peak(levels[at], at) if levels and levels[at] > 0 else Peak(0, 0)
 
-    def peaks_within(self, ends: Sequence[int]) -> list[Peak | None]:
-        """The peak of each of some spans of time; None of one without an event.
-
-        Args:
-            ends: When the first begins and each of them ends, in microseconds.
-        """
-        levels, times = self.levels(), [int(event.get("time_us", 0)) for event in self._trace]
-        cuts = [bisect.bisect_right(times, end) for end in ends]
-        peaks: list[Peak | None] = []
-        for first, last in itertools.pairwise(cuts):
-            at = max(range(first, last), key=levels.__getitem__, default=None)
-            peaks.append(None if at is None else Peak(levels[at], at))
-        return peaks
-
     def stack(self, event: int) -> Stack:
         """The Python frames of an event, innermost first; none of a backward in a thread of its own."""
         if event not in self._stacks:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
 from typing import NamedTuple, final
 
-from memguard.records.facts import Place
 from memguard.source.expressions import (
     COMPREHENSIONS,
     FUNCTIONS,
@@ -30,8 +28,6 @@ from memguard.source.vocabulary import BACKWARD
 _INNER = (*FUNCTIONS, ast.Lambda)
 _NAMESPACES = frozenset({"globals", "locals", "vars", "eval", "exec"})
 _BRANCHES = (ast.If, *LOOPS, ast.Try)
-_WRITERS = frozenset({"append", "clear", "extend", "update"})
-"""Methods that put something into a container, or take all out of it."""
 _MAKING = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare)
 
 
@@ -290,30 +286,3 @@ def _reads(body: ast.AST, name: str, *, attribute: bool) -> bool:
         return any(isinstance(node.ctx, ast.Load) for node in own)
     parameters = (node.arg for node in ast.walk(body) if isinstance(node, ast.arg))
     return name not in parameters and name not in names_set(body) and name in names_in(body)  # else one of its own
-
-
-def is_wanted(functions: Iterable[tuple[str, str]], place: Place) -> bool:
-    """Whether any of some functions reads an attribute before the statement that sets it: the next batch wants it.
-
-    Args:
-        functions: Those that run in a batch: file and name.
-        place: The statement, and the attribute as its holder.
-    """
-    name, _ = symbol_of(place.holder)
-    for file, called in functions:
-        model = SourceModel.of(file)
-        for node in model.functions_named(called) if model is not None else ():
-            end, line = node.end_lineno or node.lineno, place.line or 0
-            after = line if file == place.file and spans(node, line) else end
-            if any(read.lineno <= after for read in _attribute_reads(node, name)):
-                return True
-    return False
-
-
-def _attribute_reads(function: ast.AST, name: str) -> Iterator[ast.Attribute]:
-    """Where a function reads an attribute, and does not only put something into what lies there."""
-    nodes = list(ast.walk(function))
-    filled = {id(n.value) for n in nodes if isinstance(n, ast.Subscript) and not isinstance(n.ctx, ast.Load)}
-    filled |= {id(n.value) for n in nodes if isinstance(n, ast.Attribute) and n.attr in _WRITERS}
-    own = (node for node in nodes if isinstance(node, ast.Attribute) and node.attr == name)
-    yield from (node for node in own if isinstance(node.ctx, ast.Load) and id(node) not in filled)

@@ -16,9 +16,9 @@ FUNCTIONAL = Frame("/lib/torch/nn/functional.py", 1, "relu")
 LIBRARY = Frame("/lib/torch/nn/modules/linear.py", 1, "forward")
 
 
-def event(action: str, address: int, size: int, *stack: Frame, time_us: int = 0) -> dict[str, Any]:
+def event(action: str, address: int, size: int, *stack: Frame) -> dict[str, Any]:
     frames = [{"filename": file, "line": line, "name": name} for file, line, name in stack]
-    return {"action": action, "addr": address, "size": size, "frames": frames, "time_us": time_us}
+    return {"action": action, "addr": address, "size": size, "frames": frames}
 
 
 def timeline(*events: dict[str, Any]) -> AllocationTimeline:
@@ -43,14 +43,6 @@ def test_the_peak_is_the_first_highest_level_and_moves_where_blocks_had_gone() -
     assert (first.freed, second.freed, third.freed) == (2, None, None)
     assert timeline().peak() == Peak(0, 0)
     assert timeline(event("free_requested", 1, 10)).peak() == Peak(0, 0)
-
-
-def test_each_span_of_time_has_its_peak() -> None:
-    """Of one without an event, there is none."""
-    look = timeline(
-        event("alloc", 1, 10, time_us=5), event("alloc", 2, 5, time_us=15), event("alloc", 3, 1, time_us=16)
-    )
-    assert look.peaks_within([0, 10, 20, 30]) == [Peak(10, 0), Peak(16, 2), None]
 
 
 def test_lines_are_the_users_and_those_that_called_an_operator() -> None:

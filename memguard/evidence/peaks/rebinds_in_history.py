@@ -9,10 +9,8 @@ import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from memguard.clocks import time_ns
 from memguard.evidence.interface import Probe
 from memguard.evidence.peaks.history import AllocationRecording
-from memguard.evidence.peaks.previous_batch import LastBatch
 from memguard.evidence.sizes import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE, least_of_device
 from memguard.records.facts import Fact, Place, PreviousOutputsAlive, ReboundTensor
 from memguard.records.stats import Stage
@@ -46,11 +44,6 @@ class RebindsProbe(Probe):
         self._stepped = False
         """Whether an optimizer stepped by the end of a batch."""
         self._recording = AllocationRecording(self.watch)
-        self._ends: list[int] = []
-        """When it began and its batches ended, in microseconds."""
-        self._last = LastBatch(self.watch, self.report)
-        self._told: set[tuple[str | None, int | None]] = set()
-        """Files and lines that were."""
 
     def install(self) -> None:
         """Where nobody can write a history, there is nothing to look at."""
@@ -60,14 +53,9 @@ class RebindsProbe(Probe):
     def on_batch_end(self) -> None:
         """Begins the history after some batches, and reads it some batches later."""
         watch, stage = self.watch, self.watch.stage
-        if self._last.kept:
-            self._last.conclude()
-        if not self._counts:
-            self.unsubscribe("on_batch_end", "on_stage_end")
         if stage not in self._counts or self._on not in (None, stage):
             return
         count = self._counts[stage] = self._counts[stage] + 1
-        self._ends = [*self._ends, time_ns() // 1000] if self._on is stage else []
         if (record := watch.record) is not None:
             self._peaks[stage] = max(self._peaks[stage], record.allocated_peak_bytes or 0)
         if self._on is stage:
@@ -75,7 +63,7 @@ class RebindsProbe(Probe):
                 self._conclude(stage)
         elif count == BEGIN[stage] or self._steps_first(stage):
             if self._recording.is_worth(self._peak, TIGHT):
-                self._on, self._until, self._ends = stage, count + BATCHES[stage], [time_ns() // 1000]
+                self._on, self._until = stage, count + BATCHES[stage]
                 self._recording.begin()
             elif count == BEGIN[stage]:
                 self._leave(stage)
@@ -112,13 +100,8 @@ class RebindsProbe(Probe):
         least = min(much, max(int(REMARK_SHARE * self._peak), LEAST_REMARK))
         for two in rebound(timeline, min_bytes=least, much=much):
             self._tell_rebound(two, stage)
-        peak = self._peaks[stage]
-        if stage is Stage.TRAIN and peak:
-            self._last.look(timeline, self._ends, min_bytes=least, peak=peak, told=self._told)
-            self.hear("on_batch_end")
 
     def _tell_rebound(self, two: Rebound, stage: Stage) -> None:
-        self._told.add((two.place.file, two.place.line))
         fact: Fact = ReboundTensor(batch=self.watch.batch, stage=stage, place=two.place, bytes=two.bytes)
         if two.is_kept:
             fact = PreviousOutputsAlive(

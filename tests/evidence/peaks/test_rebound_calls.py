@@ -139,9 +139,3 @@ def test_an_attribute_that_keeps_the_last_while_the_next_is_made_is_told(
 ) -> None:
     """With its line, whatever comes between the tensor and the attribute; not where the step wants the old one."""
     assert told(tmp_path, step) == ([("MG303", "Field.last")] if found else [])
-
-
-def test_what_a_dict_keeps_of_the_last_call_is_told_by_the_dict(tmp_path: Path) -> None:
-    """The variable that it went through is no holder: it is gone when the call is made again."""
-    step = f"now = wave({N}, t); self.kept['now'] = now; return self.loss(torch.ones(512))"
-    assert told(tmp_path, step) == [("MG303", "Field.kept")]

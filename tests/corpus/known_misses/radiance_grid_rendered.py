@@ -1,3 +1,4 @@
+# A known miss: no model is called, and of a variable of the loop only what a model gave is compared from batch to batch.
 """A radiance field on a grid, rendered without any module being called; maps for a video lie in the last answer."""
 
 # device: virtual:512MiB

@@ -1,3 +1,4 @@
+# A known miss: the attribute keeps what the model made inside; only what it answered is compared from batch to batch.
 import math
 import warnings
 
