@@ -35,7 +35,7 @@ from memguard.evidence.peaks.logits import LogitsProbe
 from memguard.evidence.peaks.periodic_reallocation import RemadeProbe
 from memguard.evidence.peaks.precision import AutocastProbe
 from memguard.evidence.peaks.rebinds_in_history import RebindsProbe
-from memguard.evidence.rising_floor import RecurringPeaksProbe, RisingFloorProbe
+from memguard.evidence.sampling_budget import RecurringPeaksProbe, RisingFloorProbe
 
 PROBES: tuple[type[Probe], ...] = (
     MarksProbe,

@@ -8,18 +8,29 @@ looked at whatever it costs (a GAN that steps five critics for one generator sho
 the purse has filled; no debt is larger than the allowance, so that one dear look does not end all looking. So the cost
 tends to at most `SHARE` of any run. Three things are outside of it: the record of each batch, which is never left out,
 the naming of a cause, which happens once and is bounded in time by itself, and a few batches now and then that show at
-once that they may matter: after a floor that rose (`memguard.evidence.rising_floor`), where a higher peak is due that
-comes at equal intervals (`memguard.evidence.rising_floor`), and of evaluation with gradients enabled, as a last test
-has them after many evaluations that had none.
+once that they may matter: after a floor that rose, where a higher peak is due that comes at equal intervals, and of
+evaluation with gradients enabled, as a last test has them after many evaluations that had none.
+
+The records of all batches show when that is. A floor that rises makes the probes sample, however late it begins and
+however fast the loop is. So does one that jumps by a model's weights: a copy of them may have come, or a checkpoint.
+What a loop does in every fiftieth batch is met once in hundreds of looks that come at intervals of their own: the
+record of each batch shows when it comes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import final
 
+from torch import nn
+
 from memguard.clocks import perf_counter
-from memguard.records.stats import Stage
+from memguard.evidence.interface import Probe
+from memguard.records.stats import BatchRecord, Stage
+from memguard.torch_objects.module_parts import parameters_of
+from memguard.torch_objects.storages import storages_of
 
 FIRST_BATCHES = 64
 """Batches of each stage that are looked at, whatever it costs."""
@@ -135,3 +146,194 @@ class SamplingBudget:
         if self._last is not None:
             self._purse = min(self._purse + share * max(now - self._last, 0.0), ALLOWANCE_SECONDS)
         self._last = now
+
+
+# What the records show
+
+
+WINDOW, RISES = 4, 5
+"""Batches whose lowest end-of-batch value makes a floor, and floors in a row that lie above the one before."""
+LONG_WINDOW, LONG_RISES = 64, 3
+"""The same for what does not come with every few batches."""
+LOOKS = 32
+"""Batches that are looked at then, whatever that costs."""
+FIRST_WAIT, WAITS_LONGER = 256, 4
+"""Batches until that may be asked for again, and by how many times that grows: most floors rise for a good reason."""
+PATIENCE = 128
+"""Records without the numbers of an allocator after which there will be none."""
+SETTLED = 64
+"""Batches until the floor has everything that a loop begins with."""
+JUMP_SHARE = 0.01
+"""Of the device, by which the floor must rise to count as a jump; a model's weights, if they are more."""
+
+
+@final
+class RisingFloorProbe(Probe):
+    """Asks for close looks where every few training batches leave more behind than the ones before, or every few dozen.
+
+    In a loop of short batches one in a thousand is looked at: a list that begins to fill in the third epoch would show
+    there when it is long.
+    """
+
+    def _prepare(self) -> None:
+        self._seen = self._without = 0
+        self._floors = (_Floor(WINDOW, RISES), _Floor(LONG_WINDOW, LONG_RISES))
+        self._level: int | None = None
+        """The floor at the last jump, or what it fell to since."""
+        self._weights = 0
+        self._wait, self._again = FIRST_WAIT, 0
+
+    def on_model(self, model: nn.Module) -> None:
+        """A copy of it would be as large."""
+        self._weights = max(self._weights, sum(storages_of(parameters_of(model)).values()))
+
+    def on_records(self, records: Sequence[BatchRecord]) -> None:
+        """Follows the floor."""
+        for record in records:
+            end = record.allocated_end_bytes
+            if record.stage is not Stage.TRAIN:
+                continue
+            if end is None:
+                self._without += 1
+                if self._without > PATIENCE:
+                    self.unsubscribe("on_records")
+                    return
+                continue
+            self._seen += 1
+            ended = [floor for floor in self._floors if floor.push(end)]
+            if ended:
+                self._ask(max(floor.batches for floor in ended))
+                self._follow_level()
+
+    def _ask(self, batches: int) -> None:
+        watch = self.watch
+        if batches and watch.batch >= self._again and watch.batch > watch.dense_until:
+            self._again, self._wait = watch.batch + self._wait, self._wait * WAITS_LONGER
+            watch.rose, watch.rises_since = watch.batch, max(watch.batch - batches, 0)
+            watch.look_closely(LOOKS, surely=True)
+
+    def _follow_level(self) -> None:
+        """Asks for one look after a jump, and for the next after one that is twice as high."""
+        floor = self._floors[0].floor
+        if floor is None or self._seen < SETTLED:
+            return
+        level = self._level = floor if self._level is None else min(self._level, floor)
+        if floor == level or not self._weights:
+            return
+        least = max(self._weights, int(JUMP_SHARE * (self.watch.device_total_bytes or 0)))
+        if floor - level >= least << self.watch.jumps:
+            self._level = floor
+            self.watch.jumps += 1
+            self.watch.look_closely(1, surely=True)
+
+
+@final
+class _Floor:
+    """The lowest values of windows of one length.
+
+    Args:
+        window: Batches.
+        least: Rises in a row that tell something.
+
+    Attributes:
+        floor: That of the last window.
+    """
+
+    __slots__ = ("_least", "_lowest", "_rises", "_seen", "_window", "floor")
+
+    def __init__(self, window: int, least: int) -> None:
+        self._window, self._least = window, least
+        self._seen = self._rises = 0
+        self._lowest: int | None = None
+        self.floor: int | None = None
+
+    def push(self, end: int) -> bool:
+        """One more value; whether it ends a window."""
+        self._lowest = end if self._lowest is None or end < self._lowest else self._lowest
+        self._seen += 1
+        if self._seen % self._window:
+            return False
+        floor, self.floor, self._lowest = self.floor, self._lowest, None
+        rose = floor is not None and self.floor is not None and self.floor > floor
+        self._rises = self._rises + 1 if rose else 0
+        return True
+
+    @property
+    def batches(self) -> int:
+        """For how many it has been rising, where the rises are enough to tell something; else 0."""
+        return self._rises * self._window if self._rises >= self._least else 0
+
+
+HIGHER = 1.2
+"""Times the usual peak, from which a batch stands out."""
+SHORTEST, LONGEST = 5, 4096
+"""Batches from one to the next: what comes more often is met by looks at the first batches."""
+EQUAL = 3
+"""Intervals in a row that are alike."""
+USUAL = 16
+"""Ordinary batches in a row, of which the largest peak is the usual one for those that follow."""
+LOOKS_AHEAD = 12
+"""Batches that are looked at so, whatever that costs; afterwards as many again, after ever longer whiles."""
+FIRST_PAUSE = 1024
+
+
+@final
+class RecurringPeaksProbe(Probe):
+    """Learns from the records at which training batches the peak is higher, and asks for a look at the next of them."""
+
+    def _prepare(self) -> None:
+        self._seen = self._without = 0
+        self._bar: float | None = None
+        """Above it a peak stands out; None before the first ordinary batches."""
+        self._ordinary = self._largest = 0
+        """How many there were since the bar was set, and the largest peak of these."""
+        self._higher: deque[int] = deque(maxlen=EQUAL + 1)
+        """Training batches that stood out, by their numbers among training's."""
+        self._left, self._wait, self._again = LOOKS_AHEAD, FIRST_PAUSE, 0
+
+    def on_records(self, records: Sequence[BatchRecord]) -> None:
+        """Follows the peaks."""
+        found = False
+        for record in records:
+            if record.stage is not Stage.TRAIN:
+                continue
+            number, self._seen = self._seen, self._seen + 1
+            peak = record.allocated_peak_bytes
+            if peak is None:
+                self._without += 1
+                if self._without > PATIENCE:
+                    self.unsubscribe("on_records")
+                    return
+                continue
+            found = self._stands_out(number, peak) or found
+        if found:
+            self._expect()
+
+    def _stands_out(self, number: int, peak: int) -> bool:
+        if self._bar is not None and peak > self._bar:
+            higher = self._higher
+            if not higher or number - higher[-1] >= SHORTEST:
+                higher.append(number)
+                return True
+            higher.clear()  # a level that changed, or no interval
+        self._ordinary += 1
+        if peak > self._largest:
+            self._largest = peak
+        if self._ordinary == USUAL:
+            self._bar = HIGHER * self._largest
+            self._ordinary = self._largest = 0
+        return False
+
+    def _expect(self) -> None:
+        """Asks for a look at the next one, where intervals are equal."""
+        higher, watch = self._higher, self.watch
+        intervals = {after - before for before, after in itertools.pairwise(higher)}
+        if len(higher) <= EQUAL or len(intervals) != 1 or self._seen < self._again:
+            return
+        (interval,) = intervals
+        if interval > LONGEST:
+            return
+        watch.look_at(higher[-1] + interval * -((higher[-1] - self._seen) // interval))  # none before the next batch
+        self._left -= 1
+        if not self._left:
+            self._left, self._again, self._wait = LOOKS_AHEAD, self._seen + self._wait, self._wait * WAITS_LONGER

@@ -10,7 +10,6 @@ import enum
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import final
 
-from memguard.source.cuts import cuts_of
 from memguard.source.expressions import (
     FUNCTIONS,
     assigned_pairs,
@@ -27,6 +26,7 @@ from memguard.source.expressions import (
     targets_of,
 )
 from memguard.source.model import SourceModel
+from memguard.source.values import cuts_of
 from memguard.source.vocabulary import CLEARS, COUNTERS, REMOVES
 
 _PLAIN = (ast.Name, ast.Constant, ast.Tuple, ast.JoinedStr, ast.FormattedValue, ast.expr_context)

@@ -3,16 +3,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from memguard.evidence.interface import ProbeContext
-from memguard.evidence.rising_floor import (
+from memguard.evidence.sampling_budget import (
     EQUAL,
+    FIRST_BATCHES,
     FIRST_PAUSE,
     LONGEST,
     LOOKS_AHEAD,
     PATIENCE,
     USUAL,
     RecurringPeaksProbe,
+    SamplingBudget,
 )
-from memguard.evidence.sampling_budget import FIRST_BATCHES, SamplingBudget
 from memguard.records.stats import Stage
 from tests.rules.evidence import record
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from torch import nn
 
 from memguard.evidence.interface import ProbeContext
-from memguard.evidence.rising_floor import (
+from memguard.evidence.sampling_budget import (
     FIRST_WAIT,
     LONG_RISES,
     LONG_WINDOW,

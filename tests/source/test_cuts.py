@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from memguard.source.cuts import is_cut
+from memguard.source.values import is_graph_cut
 
 OTHERS = {
     "self.hidden = self.hidden.detach()": True,
@@ -38,11 +38,11 @@ def test_a_state_is_cut_only_where_what_is_detached_may_come_back_to_it(text: st
         "class Actor:\n    def act(self, x):\n        q, self.hidden = self.net(x, self.hidden)\n"
         f"    def other(self, x, mask):\n        {text}\n"
     )
-    assert is_cut(str(file), 3, "Actor.hidden") is OTHERS[text]
+    assert is_graph_cut(str(file), 3, "Actor.hidden") is OTHERS[text]
 
 
 def test_a_state_that_is_made_of_itself_alone_is_not_cut_there(tmp_path: Path) -> None:
     """``state = model(state)`` carries it; the same on another line may be what cuts it."""
     file = tmp_path / "case.py"
     file.write_text("for step in steps:\n    state = model(state)\n")
-    assert not is_cut(str(file), 2, "state") and is_cut(str(file), 1, "state")
+    assert not is_graph_cut(str(file), 2, "state") and is_graph_cut(str(file), 1, "state")

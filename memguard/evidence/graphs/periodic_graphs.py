@@ -17,8 +17,8 @@ from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.naming.holders import Holder
 from memguard.records.facts import Place, RetainedGraphs
 from memguard.records.stats import Stage
-from memguard.source.cuts import is_cut
 from memguard.source.resets import Reset, reset_of
+from memguard.source.values import is_graph_cut
 
 SPAN = 9
 """Batches since the oldest of them: as long as it takes to tell those that come with every batch."""
@@ -182,7 +182,7 @@ def chain_needed(holder: Holder, spent: bool = False) -> int | None:
     attribute = "." in (place.holder or "")
     if not holder.grows or emptied is Reset.HERE or (attribute and emptied is not Reset.NEVER):
         return None
-    return None if is_cut(place.file, place.line, place.holder) else SHORT_CHAIN
+    return None if is_graph_cut(place.file, place.line, place.holder) else SHORT_CHAIN
 
 
 def recursion_needed(holder: Holder, spent: bool = False) -> int | None:
@@ -201,7 +201,7 @@ def carried_needed(holder: Holder, spent: bool) -> int | None:
         spent: Whether no backward can run through them any more, for the weights were changed.
     """
     place = holder.place
-    if not (holder.grows and holder.certain) or holder.exception or is_cut(place.file, place.line, place.holder):
+    if not (holder.grows and holder.certain) or holder.exception or is_graph_cut(place.file, place.line, place.holder):
         return None
     if reset_of(place.file, place.line, place.holder, carries=True) is not Reset.NEVER:
         return None

@@ -9,7 +9,7 @@ from typing import final
 
 from torch import nn
 
-from memguard.evidence.graphs.module_state import is_fed_back, is_filled_by_model, is_own_memory
+from memguard.evidence.graphs.graph_holders import is_fed_back, is_filled_by_model, is_own_memory
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.kept.copies import CopyGroups, find_copies
 from memguard.evidence.kept.exceptions import find_stored

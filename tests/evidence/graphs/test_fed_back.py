@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.evidence.graphs.module_state import is_fed_back, is_filled_by_model
+from memguard.evidence.graphs.graph_holders import is_fed_back, is_filled_by_model
 from memguard.records.facts import Place
 
 

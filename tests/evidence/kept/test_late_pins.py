@@ -8,7 +8,7 @@ from torch import nn
 
 from memguard.evidence.kept.incremental_scan import APART
 from memguard.evidence.kept.scans import ScansProbe
-from memguard.evidence.rising_floor import LOOKS
+from memguard.evidence.sampling_budget import LOOKS
 from memguard.records.facts import ViewsPinStorage
 from tests.evidence.loop import Loop
 
