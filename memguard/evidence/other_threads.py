@@ -1,6 +1,6 @@
-"""Training on another thread than the guarded one: of that nothing is recorded, and the run is told so.
+"""Training on another thread than the guarded one: nothing of that is recorded, and the run's notes say so.
 
-Where nothing happens on the guarded thread while another one trains, that is the one to guard: it is told to who asks.
+Where nothing happens on the guarded thread while another one trains, that is the one to guard (`OtherThreads.trains_on`).
 """
 
 from __future__ import annotations
@@ -94,10 +94,10 @@ class OtherThreads:
         try:
             self.follow(module, output)
         except Exception:
-            self._is_off = True  # a rare sight less; the guarded thread is told of nothing
+            self._is_off = True  # a rare note less
 
     def leave(self) -> bool:
-        """Likewise; whether it is another thread's outermost call."""
+        """A guarded model has answered; whether it is another thread's outermost call."""
         if get_ident() == self._thread:
             return False
         depth = self._inside.depth = max(getattr(self._inside, "depth", 0) - 1, 0)

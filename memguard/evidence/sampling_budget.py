@@ -2,8 +2,8 @@
 
 What a run may spend is a purse. It holds `ALLOWANCE_SECONDS` at the start, for the first batches, in which most
 mistakes show; it fills by `SHARE` of the time that goes by (twice that while something is suspected), never above
-the allowance; and everything memguard does in the loop is taken from it. Each of the first 64 batches of a stage is
-looked at whatever it costs (a GAN that steps five critics for one generator shows eight graphs of it no earlier), then
+the allowance. Everything memguard does in the loop is taken from it. Each of the first 64 batches of a stage is
+sampled whatever it costs (a GAN that steps five critics for one generator shows eight graphs of it no earlier), then
 1 batch in 16. With an empty purse the interval is doubled at each look, up to 1 batch in 1024, and halved again when
 the purse has filled; no debt is larger than the allowance, so that one dear look does not end all looking. So the cost
 tends to at most `SHARE` of any run. Three things are outside of it: the record of each batch, which is never left out,
@@ -33,28 +33,28 @@ from memguard.torch_objects.module_parts import parameters_of
 from memguard.torch_objects.storages import storages_of
 
 FIRST_BATCHES = 64
-"""Batches of each stage that are looked at, whatever it costs."""
+"""Batches of each stage that are sampled, whatever it costs."""
 INTERVAL, MAX_INTERVAL = 16, 1024
 """Afterwards one batch in so many."""
 SHARE = 0.001
 """Own time over the run's time."""
 CLOSE_SHARE = 0.002
-"""The same while something is suspected, and every batch is looked at."""
+"""The same while something is suspected, and every batch is sampled."""
 GRAPHS, GRAPHS_AGAIN, LONGER = 8, 64, 4
-"""Batches of evaluation with gradients enabled that are looked at, and after how many more again; each time later."""
+"""Batches of evaluation with gradients enabled that are sampled, and after how many more again; each time later."""
 ALLOWANCE_SECONDS = 0.2
 """Own time that a run may spend at once."""
 
 
 @final
 class SamplingBudget:
-    """Decides which batches are looked at, by what looking has cost so far.
+    """Decides which batches are sampled, by what sampling has cost so far.
 
     Args:
         clock: Seconds that go by; tests bring their own.
 
     Attributes:
-        interval: After the first batches of a stage, one batch in so many is looked at.
+        interval: After the first batches of a stage, one batch in so many is sampled.
         widest: The largest interval so far.
     """
 
@@ -77,14 +77,14 @@ class SamplingBudget:
         graphs: bool = False,
         expected: int | None = None,
     ) -> bool:
-        """Whether the batch that begins now is looked at; asked once for each.
+        """Whether the batch that begins now is sampled; asked once for each.
 
         Args:
             stage: The batch's stage.
             closely: Whether something is suspected, so that every batch matters.
-            surely: Whether it is looked at whatever that costs.
+            surely: Whether it is sampled whatever that costs.
             graphs: Whether it is one of evaluation, and gradients are enabled.
-            expected: The number of the one that is to be looked at whatever that costs.
+            expected: The number of the one that is to be sampled whatever that costs.
         """
         number = self._batches.get(stage, 0)
         self._batches[stage] = number + 1
@@ -121,7 +121,7 @@ class SamplingBudget:
         self._purse = max(self._purse - seconds, -ALLOWANCE_SECONDS)
 
     def looked(self) -> None:
-        """A batch that was looked at is over: looks will be rarer if the purse is empty, else as often as they were."""
+        """A sampled batch is over: samples will be rarer if the purse is empty, else as often as they were."""
         self._fill(SHARE)
         if not self._is_due:
             return  # one of the first, or a suspicion: that says nothing of the interval
@@ -156,7 +156,7 @@ WINDOW, RISES = 4, 5
 LONG_WINDOW, LONG_RISES = 64, 3
 """The same for what does not come with every few batches."""
 LOOKS = 32
-"""Batches that are looked at then, whatever that costs."""
+"""Batches that are sampled then, whatever that costs."""
 FIRST_WAIT, WAITS_LONGER = 256, 4
 """Batches until that may be asked for again, and by how many times that grows: most floors rise for a good reason."""
 PATIENCE = 128
@@ -171,7 +171,7 @@ JUMP_SHARE = 0.01
 class RisingFloorProbe(Probe):
     """Asks for close looks where every few training batches leave more behind than the ones before, or every few dozen.
 
-    In a loop of short batches one in a thousand is looked at: a list that begins to fill in the third epoch would show
+    In a loop of short batches one in a thousand is sampled: a list that begins to fill in the third epoch would show
     there when it is long.
     """
 
@@ -273,7 +273,7 @@ EQUAL = 3
 USUAL = 16
 """Ordinary batches in a row, of which the largest peak is the usual one for those that follow."""
 LOOKS_AHEAD = 12
-"""Batches that are looked at so, whatever that costs; afterwards as many again, after ever longer whiles."""
+"""Batches that are sampled so, whatever that costs; afterwards as many again, after ever longer whiles."""
 FIRST_PAUSE = 1024
 
 

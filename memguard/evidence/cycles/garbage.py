@@ -142,7 +142,7 @@ AGAIN = 2
 class CollectedMemoryProbe(Probe):
     """Looks at the garbage when memory has risen for some batches, or falls when the collector runs.
 
-    Both may have other causes: what is told is what the look finds.
+    Both may have other causes: only what the look finds is reported.
     """
 
     always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})
@@ -278,7 +278,7 @@ def freed_by_collector(
 
     Args:
         watch: The run.
-        found: The garbage, or the one circle of it that counts; None where nobody could look.
+        found: The garbage, or the one circle of it that counts; None where the garbage could not be collected.
         graphs: Graphs that it freed.
         circles: Circles of this kind.
     """
@@ -295,7 +295,7 @@ def freed_by_collector(
 
 
 def look_at_garbage() -> Garbage | None:
-    """Collects once, keeping what is found long enough to look at it; everything is freed before this returns.
+    """Collects once, keeping what is found long enough to examine it; everything is freed before this returns.
 
     Returns None where somebody else keeps garbage (``gc.set_debug``), for that is theirs.
     """

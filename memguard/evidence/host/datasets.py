@@ -241,7 +241,7 @@ class GeneratorsProbe(Probe):
     """Finds them through the garbage collector and adds them, weakly, to `ProbeContext.roots`.
 
     A ``for`` loop keeps its iterator on the interpreter's stack, where neither frames nor the collector's referents
-    show it: a generator's own list of all it gave out would be seen by nobody, nor what a dataset keeps whose loader
+    show it: a generator's own list of all it gave out would not be seen, nor what a dataset keeps whose loader
     has no name, as in ``for x in DataLoader(Images())``.
     """
 

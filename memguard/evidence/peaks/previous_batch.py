@@ -182,7 +182,7 @@ class PeakAtRelease:
         read: One look at the device, without consequences.
 
     Attributes:
-        peak: The last reading, in bytes; None before the first, and where nobody counts.
+        peak: The last reading, in bytes; None before the first, and without an allocator's numbers.
     """
 
     def __init__(self, tensors: Iterable[torch.Tensor], read: Callable[[], MemoryStats]) -> None:
@@ -194,7 +194,7 @@ class PeakAtRelease:
         self._refs: dict[Any, int] = {weakref.ref(tensor, self._gone): tensor.nbytes for tensor in some}
 
     def stop(self) -> None:
-        """What goes from now on is not looked at."""
+        """What goes from now on is not examined."""
         self._refs.clear()
 
     def _gone(self, ref: weakref.ref[torch.Tensor]) -> None:
@@ -204,4 +204,4 @@ class PeakAtRelease:
                 self.peak = self._read().allocated_peak_bytes
             self._alive -= nbytes or 0
         except Exception:
-            self._refs.clear()  # it runs in the middle of the user's step, and there is nobody to tell
+            self._refs.clear()  # it runs in the middle of the user's step, where nothing can be reported

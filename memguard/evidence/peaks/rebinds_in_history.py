@@ -35,7 +35,7 @@ class RebindsProbe(Probe):
 
     def _prepare(self) -> None:
         self._counts = dict.fromkeys(BATCHES, 0)
-        """Batches of each stage that is still to be looked at."""
+        """Batches of each stage that is still to be examined."""
         self._peaks = dict.fromkeys(BATCHES, 0)
         self._on: Stage | None = None
         """The stage whose history is written."""
@@ -46,7 +46,7 @@ class RebindsProbe(Probe):
         self._recording = AllocationRecording(self.watch)
 
     def install(self) -> None:
-        """Where nobody can write a history, there is nothing to look at."""
+        """Without a history there is nothing to examine."""
         if self.watch.history is None:
             self.unsubscribe("on_batch_end", "on_stage_end")
 
