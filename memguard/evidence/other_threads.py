@@ -1,6 +1,6 @@
 """Training on another thread than the guarded one: nothing of that is recorded, and the run's notes say so.
 
-Where nothing happens on the guarded thread while another one trains, that is the one to guard (`OtherThreads.trains_on`).
+Where nothing happens on the guarded thread while another one trains, the latter is to be guarded instead.
 """
 
 from __future__ import annotations
