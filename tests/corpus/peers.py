@@ -295,6 +295,8 @@ def _count(row: Row, is_faulty: bool, told: list[tuple[str, str]], has_line: boo
 
 def _told(path: Path, names: list[str]) -> dict[str, list[tuple[str, str]]] | str:
     """What the tools tell of one program, which runs in a forked process; or in words why there is nothing."""
+    if not virtual_of(path).startswith("virtual:"):
+        return "it runs on the CPU"
     forked = multiprocessing.get_context("fork")
     ours, theirs = forked.Pipe(duplex=False)
     process = forked.Process(target=_run, args=(path, names, theirs))
