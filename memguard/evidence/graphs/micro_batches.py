@@ -218,7 +218,7 @@ class MicroBatchesProbe(Probe):
 
 
 MOST_NODES, MOST_LOSSES = 40_000, 8
-"""Nodes of a loss's graph that are gone through, and losses that are looked at: the first, and as many later ones."""
+"""Nodes of losses' graphs that are gone through, and losses that are looked at: the first, and as many later ones."""
 _LOSS, _END, _SUMMAND = "on_loss", "on_batch_end", "memguard.summand"
 
 
@@ -234,6 +234,7 @@ class SummedLossesProbe(Probe):
     def _prepare(self) -> None:
         self.deaf = frozenset({_END})
         self._losses_left = self._asks_left = MOST_LOSSES
+        self._nodes_left = MOST_NODES
         self._steps: int | None = None
         """Optimizer steps at the last search for a name, after a loss that showed none."""
         self._filled: Place | None = None
@@ -261,9 +262,14 @@ class SummedLossesProbe(Probe):
         self._losses_left -= 1
         if self._losses_left <= 0:
             self.unsubscribe(_LOSS)
-        if len(summands := summands_of(loss.grad_fn)) > FEWEST:
+        watch, left = self.watch, self._nodes_left
+        waiting = sum(m.steps == watch.optimizer_steps and not m.used for m in list(watch.ledger.live.values()))
+        # In Lightning a step may call a part of its module, which nobody hears.
+        if (waiting > FEWEST or watch.lightning) and len(summands := summands_of(loss.grad_fn)) > FEWEST:
+            separate = separate_graphs(summands, left)
+            self._nodes_left = left - sum(map(len, separate)) if separate else 0
             by_weights: dict[frozenset[Any], list[set[Any]]] = {frozenset(): []}
-            for nodes in separate_graphs(summands, MOST_NODES):
+            for nodes in separate:
                 by_weights.setdefault(frozenset(filter(is_leaf, nodes)), []).append(nodes)
             alike = max(by_weights.values(), key=len)
             if len(graphs := in_turn(alike)) > FEWEST:
