@@ -287,6 +287,9 @@ def answer_measured(measured: Sequence[Measured], question: Question) -> Forecas
         measured: Those that ran, of which at least one did not run out of memory.
         question: What is asked.
     """
+    if question.card is not None and question.card.name == measured[0].device:
+        outside = max(one.outside_bytes for one in measured)
+        question = replace(question, card=replace(question.card, context_bytes=(outside,) * 3))
     traces = MeasuredVariants(measured, question.batch)
     study = _study(traces, question)
     found = study.forecast()

@@ -58,6 +58,7 @@ def measure_target(target: str, batch: int | None, steps: int) -> Measured:
         allocated_peak_bytes=run.allocated_peak_bytes,
         reserved_peak_bytes=run.reserved_peak_bytes,
         num_alloc_retries=run.stats()["num_alloc_retries"],
+        outside_bytes=run.outside_bytes,
         out_of_memory=text,
         trace=None
         if text is not None
@@ -83,7 +84,7 @@ class _Run:
         self.moments: list[Moment] = []
         self.owned: list[Owned] = []
         self.memory: list[StepMemory] = []
-        self.allocated_peak_bytes = self.reserved_peak_bytes = 0
+        self.allocated_peak_bytes = self.reserved_peak_bytes = self.outside_bytes = 0
 
     def stats(self) -> dict[str, int]:
         """The allocator's own counters."""
@@ -125,6 +126,8 @@ class _Run:
         stats = self.stats()
         self.moments.append(Moment(stats["allocation.all.allocated"], stats["allocation.all.freed"]))
         torch.cuda.reset_peak_memory_stats(self._device)
+        free, total = torch.cuda.mem_get_info(self._device)
+        self.outside_bytes = max(self.outside_bytes, total - free - stats["reserved_bytes.all.current"])
         return stats["allocated_bytes.all.current"]
 
     def _keep_peaks(self) -> None:

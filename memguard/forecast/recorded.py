@@ -57,6 +57,8 @@ class Measured:
     allocated_peak_bytes: int
     reserved_peak_bytes: int
     num_alloc_retries: int
+    outside_bytes: int
+    """What was in use on the GPU beside PyTorch's allocator: CUDA's context, libraries, other processes."""
     trace: Trace | None
     """None where it ran out of memory."""
     out_of_memory: str | None = None

@@ -100,7 +100,8 @@ def measured_text(forecast: Forecast) -> list[str]:
     """What real steps took, how the replay compares, and where all other figures come from."""
     lines = []
     for one in forecast.measured:
-        steps = f"{len(one.steps)} step{'' if len(one.steps) == 1 else 's'}"
+        count = len(one.steps)
+        steps = f"step {count + 1}" if one.out_of_memory else f"{count} step{'' if count == 1 else 's'}"
         batch = "" if one.batch is None else f" at batch {one.batch}"
         peaks = f"{format_bytes(one.allocated_peak_bytes)} allocated, {format_bytes(one.reserved_peak_bytes)} reserved"
         if one.replayed_reserved_peak_bytes is None or one.replayed_allocated_peak_bytes is None:

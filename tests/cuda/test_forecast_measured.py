@@ -106,7 +106,7 @@ def test_other_settings_and_cards_are_replayed(tmp_path: Path) -> None:
 )
 def test_a_batch_that_runs_out_of_memory_is_told_from_smaller_ones(tmp_path: Path) -> None:
     """64 does not fit for real; 32 and 16 do, and say the same of 64."""
-    found = answer(tmp_path, "--batch", "64", NULLGPU_TOTAL="90MiB")
+    found = answer(tmp_path, "--batch", "64", NULLGPU_TOTAL="140MiB", NULLGPU_CONTEXT="20MiB")
     assert [(one["batch"], one["out_of_memory"] is None) for one in found["measured"]] == [
         (64, False),
         (32, True),
@@ -114,6 +114,7 @@ def test_a_batch_that_runs_out_of_memory_is_told_from_smaller_ones(tmp_path: Pat
     ]
     assert found["source"] == "scaled"
     assert found["verdict"] == "does not fit"
+    assert found["context_bytes"] == 20 * 2**20  # as it was, not as cards usually have it
 
 
 def test_a_function_that_leaves_all_on_the_host_is_told_so(tmp_path: Path) -> None:

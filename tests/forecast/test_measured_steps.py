@@ -156,6 +156,7 @@ def as_measured(batch, takes_batch=True):
         allocated_peak_bytes=stats["allocated_bytes.all.peak"],
         reserved_peak_bytes=stats["reserved_bytes.all.peak"],
         num_alloc_retries=0,
+        outside_bytes=0,
         trace=trace,
     )
 

@@ -225,5 +225,5 @@ def test_real_steps_that_ran_out_of_memory_are_told_so(pages):
     """What was asked is then scaled from smaller ones."""
     failed = measurement(out_of_memory="CUDA out of memory", replayed_reserved_peak_bytes=None)
     found = told(measured=(failed, measurement(batch=16), measurement(batch=8)), source="scaled")
-    assert "at batch 32: out of memory, with 8.00 GiB allocated" in pages(found)
+    assert "step 1 at batch 32: out of memory, with 8.00 GiB allocated" in pages(found)
     assert "measured: the step itself." in pages(found)
