@@ -80,14 +80,16 @@ def test_graphs_of_batches_that_nobody_followed_are_counted_too() -> None:
     assert (fact.graphs, fact.bytes) == (100, 100 * 40 * KIB)
 
 
-@pytest.mark.parametrize(("bounded", "tensors"), [(True, 80), (False, 160)])
-def test_what_ends_with_its_pass_is_counted_to_the_pass_s_end(bounded: bool, tensors: int) -> None:
-    """A list that is cleared where the epoch ends; one that nothing clears goes on."""
+@pytest.mark.parametrize(
+    ("bounded", "in_training", "tensors"), [(True, 800 * KIB, 80), (False, 800 * KIB, 160), (False, 0, 80)]
+)
+def test_what_ends_with_its_pass_is_counted_to_the_pass_s_end(bounded: bool, in_training: int, tensors: int) -> None:
+    """A list that is cleared where the epoch ends, or is gone as training goes on; one that stays goes on."""
     follow = GrowthAttribution()
     run(follow, 0, 9, 10 * KIB, stage=Stage.VALIDATION)
     follow.learn(replace(KEPT, bounded=bounded))
     run(follow, 10, 79, 10 * KIB, stage=Stage.VALIDATION, begin=100 * KIB)
-    run(follow, 80, 89, 0)
+    run(follow, 80, 89, 0, begin=in_training)
     run(follow, 90, 169, 10 * KIB, stage=Stage.VALIDATION, begin=800 * KIB)
     fact = newest(follow)
     assert isinstance(fact, KeptOutputs) and fact.tensors == tensors

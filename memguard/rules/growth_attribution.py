@@ -128,7 +128,10 @@ class AttributedGrowth:
         """Some more batches that are alike. What a pass of evaluation keeps may be let go where the pass ends."""
         first, fact = records[0], self.fact
         if first.stage is not fact.stage:
-            self._is_over = self._is_over or (fact.stage.evaluates and first.stage is Stage.TRAIN and _ends(fact))
+            if fact.stage.evaluates and first.stage is Stage.TRAIN:
+                end = first.allocated_end_bytes
+                has_fallen = end is not None and self._at_end is not None and end < self._at_end
+                self._is_over = self._is_over or has_fallen or _ends(fact)
             return
         if self._is_over:
             return
@@ -156,9 +159,9 @@ class AttributedGrowth:
             return self.fact
         more, share = rate * later, 1.0
         if rise is not None and not isinstance(self.fact, KeptOnHost):
-            if more > 0 and rise < EXPLAINED * more:
+            if more > 0 and rise < EXPLAINED * more and not self._is_over:
                 return self.fact
-            share = min(rise / more, 1.0) if more > 0 else 1.0
+            share = min(max(rise, 0) / more, 1.0) if more > 0 else 1.0
         had, late = _bytes_of(self.fact), rate * self._lag
         if later >= self._span:  # where each holds less than it seemed, others hold the rest too
             more = share * (had + late + more) - had
@@ -170,7 +173,8 @@ class AttributedGrowth:
     def _rise(self) -> int | None:
         if self._at_end is None or self._end is None:
             return None
-        return ((self._highest or self._end) if _ends(self.fact) else self._end) - self._at_end
+        ends = self._is_over or _ends(self.fact)
+        return ((self._highest or self._end) if ends else self._end) - self._at_end
 
 
 @final

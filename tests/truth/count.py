@@ -81,17 +81,19 @@ class Counter:
         is_outermost = outer is not None and outer.f_code.co_name == "<module>"
         if is_outermost or (frame.f_code.co_name == self._function and "." not in self._holder):
             sys.setprofile(None)
-            self.look(frame.f_locals, frame.f_globals, frame)
+            self.look(frame.f_locals, frame.f_globals, frame, arg)
             sys.setprofile(self.profile)
 
-    def look(self, local: dict[str, Any], known: dict[str, Any], frame: FrameType | None = None) -> None:
+    def look(
+        self, local: dict[str, Any], known: dict[str, Any], frame: FrameType | None = None, returned: object = None
+    ) -> None:
         """Counts what the name holds, where it is there; in a fork, so that the program goes on with it."""
         self._storages.forget_dead()
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
             try:
-                os.write(writer, json.dumps(self._count(local, known, frame)).encode())
+                os.write(writer, json.dumps(self._count(local, known, frame, returned)).encode())
             finally:
                 os._exit(0)
         os.close(writer)
@@ -101,10 +103,14 @@ class Counter:
         self.newest = found or self.newest
 
     def _count(
-        self, local: dict[str, Any], known: dict[str, Any], frame: FrameType | None
+        self, local: dict[str, Any], known: dict[str, Any], frame: FrameType | None, returned: object
     ) -> dict[str, int | None] | None:
         first, _, attribute = self._holder.partition(".")
         before = self._storages.live_bytes()
+        for leaf in tree_leaves(returned):  # what the function gives back holds the graphs of what it is made of
+            if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None:
+                with contextlib.suppress(RuntimeError):
+                    leaf.detach_()
         if not attribute:
             names = local if first in local else known
             if first not in names:
