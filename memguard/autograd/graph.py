@@ -84,6 +84,8 @@ MAX_SUMMANDS = 1024
 def summands_of(loss: Any) -> list[Any]:
     """The nodes of what a loss adds up: what stands before its additions, scaled or not. Itself where it adds nothing.
 
+    Numbers that are put together and weighed one by one count as one: their weights may have waited for all of them.
+
     Args:
         loss: Its node.
     """
@@ -91,7 +93,7 @@ def summands_of(loss: Any) -> list[Any]:
     left, seen = [loss], set()
     while left and len(found) < MAX_SUMMANDS:
         node = summand = left.pop()
-        while len(inputs := _inputs_of(node)) == 1 and _operator(node) in _SCALES:
+        while len(inputs := _inputs_of(node)) == 1 and _operator(node) in _SCALES and not _weighs_each(node):
             node = inputs[0]
         if node in seen:
             continue
@@ -101,6 +103,11 @@ def summands_of(loss: Any) -> list[Any]:
         else:
             found.append(summand)
     return found
+
+
+def _weighs_each(node: Any) -> bool:
+    """Whether a node multiplies by several numbers: those of losses that were put together, say by their returns."""
+    return _operator(node) in ("Mul", "Div") and any(tensor.numel() > 1 for tensor in saved_tensors(node))
 
 
 def separate_graphs(starts: Iterable[Any], limit: int) -> list[set[Any]]:

@@ -206,6 +206,15 @@ def a_policy_gradient(training: Training) -> None:
     training.step()
 
 
+def a_policy_gradient_of_stacked_terms(training: Training) -> None:
+    log_probs, rewards = [], []
+    for _ in range(MICRO_BATCHES):
+        log_probs.append(training.entropy()[0])
+        rewards.append(torch.rand(()))
+    (torch.stack(log_probs) * torch.stack(rewards)).mean().backward()
+    training.step()
+
+
 def a_second_backward_for_each(training: Training) -> None:
     entropies = []
     for _ in range(MICRO_BATCHES):
@@ -316,7 +325,7 @@ def test_kept_graphs_are_reported_in_the_first_step(findings: Callable[..., list
     [
         *(keeps_numbers, keeps_losses, a_second_backward_for_each, a_step_for_each),
         *(terms_of_one_forward, one_trunk_for_all_tasks, an_ensemble, losses_over_time),
-        *(views_that_are_compared, a_policy_gradient),
+        *(views_that_are_compared, a_policy_gradient, a_policy_gradient_of_stacked_terms),
         *(sends_detached_outputs_on, a_second_forward_that_another_optimizer_needs),
         retained_graphs_that_another_optimizer_needs,
     ],
