@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.evidence.peaks.periodic_reallocation import RemadeProbe
+from memguard.evidence.peaks.periodic_reallocation import ModelSeriesProbe, RemadeProbe
 from memguard.records.facts import ReboundTensor
 from memguard.records.stats import BatchRecord, Stage
 from memguard.source.remaking import remade_attribute, remade_elsewhere, remade_variable
@@ -157,6 +157,50 @@ def test_a_row_of_batches_that_stand_out_is_one_look() -> None:
             loop.record = record(14 * MIB if filling else 10 * MIB)
     (fact,) = loop.of(ReboundTensor)
     assert (fact.place.holder, fact.place.line) == ("Agent.rollout", line_of("collected"))
+
+
+def test_a_model_that_a_loop_makes_anew_under_its_name_is_told_at_the_third() -> None:
+    """The last one, its gradients and its optimizer are there while the next is made."""
+    with Loop(kinds=[ModelSeriesProbe]) as loop:
+        for _ in range(4):
+            model = nn.Linear(1024, 1024)  # fold
+            loop.probes.add_model(model)
+            for _ in loop.batches(6):
+                model(torch.ones(1, 1024))
+    (fact,) = loop.of(ReboundTensor)
+    assert (fact.place.line, fact.model) == (line_of("fold"), True)
+    assert fact.bytes >= 4 * MIB
+
+
+def test_a_model_that_is_dropped_first_is_not_told() -> None:
+    """``del`` at the end of a turn, or a function of its own for each fold."""
+
+    def fold(loop: Loop) -> None:
+        model = nn.Linear(1024, 1024)
+        loop.probes.add_model(model)
+        for _ in loop.batches(6):
+            model(torch.ones(1, 1024))
+
+    with Loop(kinds=[ModelSeriesProbe]) as loop:
+        for _ in range(4):
+            another = nn.Linear(1024, 1024)
+            loop.probes.add_model(another)
+            for _ in loop.batches(6):
+                another(torch.ones(1, 1024))
+            del another
+        for _ in range(4):
+            fold(loop)
+    assert loop.facts == []
+
+
+def test_models_that_are_trained_side_by_side_are_no_series() -> None:
+    """Critics of one class are first called in the same batch."""
+    critics = [nn.Linear(1024, 1024) for _ in range(4)]
+    with Loop(*critics, kinds=[ModelSeriesProbe]) as loop:
+        for _ in loop.batches(8):
+            for critic in critics:
+                critic(torch.ones(1, 1024))
+    assert loop.facts == []
 
 
 LOOPS = {
