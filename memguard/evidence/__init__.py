@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from memguard.evidence.cycles.garbage import CollectedMemoryProbe, CyclesProbe
+from memguard.evidence.cycles.collected_graphs import CyclesProbe
+from memguard.evidence.cycles.collected_memory import CollectedMemoryProbe, CollectedModelsProbe, CollectedOutputsProbe
 from memguard.evidence.dispatcher import ProbeDispatcher
 from memguard.evidence.graphs.evaluation import EvaluationProbe
 from memguard.evidence.graphs.frozen_parts import InnerFrozenProbe
@@ -42,7 +43,9 @@ PROBES: tuple[type[Probe], ...] = (
     StemProbe,
     ManualStepsProbe,
     CyclesProbe,
+    CollectedModelsProbe,
     ModelSeriesProbe,
+    CollectedOutputsProbe,
     CollectedMemoryProbe,
     GraphsProbe,
     MicroBatchesProbe,

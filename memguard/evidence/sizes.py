@@ -1,11 +1,15 @@
-"""Sizes: what a forward returned and its graph holds, and from how many bytes on something is reported."""
+"""Sizes: what a forward was given, what it returned and its graph holds; and from how many bytes on it is reported."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
 
 from memguard.autograd.graph import saved_storages
+from memguard.heap.attributes import is_tensor
 from memguard.heap.containers import tensors_in
 from memguard.records.stats import BatchRecord
 from memguard.torch_objects.storages import owned_storages, storage_of
@@ -54,3 +58,15 @@ def large_storages(output: object, least_bytes: int) -> list[tuple[torch.Untyped
         if storage is not None and (nbytes := storage.nbytes()) >= least_bytes:
             found.append((storage, nbytes))
     return found
+
+
+def first_large_storage(inputs: tuple[object, ...], least_bytes: int) -> tuple[torch.UntypedStorage, int] | None:
+    """The first of those of a forward's inputs."""
+    values: Iterable[Any] = inputs if inputs and type(inputs[0]) is torch.Tensor else tensors_in(inputs)
+    for tensor in values:
+        if not is_tensor(tensor):
+            return next(iter(large_storages(inputs, least_bytes)), None)  # a nest after what is little
+        storage = storage_of(tensor)
+        if storage is not None and (nbytes := storage.nbytes()) >= least_bytes:
+            return storage, nbytes
+    return None

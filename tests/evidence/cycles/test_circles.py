@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
+from memguard.evidence.cycles.collected_graphs import look_at_garbage
 from memguard.evidence.cycles.cycle_breaks import MAX_OBJECTS
-from memguard.evidence.cycles.garbage import look_at_garbage
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from memguard.evidence.cycles.garbage import HITS, CollectedMemoryProbe
+from memguard.evidence.cycles.collected_memory import HITS, CollectedMemoryProbe
 from memguard.records.facts import FreedByCollector
 from memguard.records.stats import BatchRecord, Stage
 from memguard.text.units import MIB

@@ -1,12 +1,10 @@
-"""Graphs, and tensors of any kind, that only the cyclic garbage collector frees."""
+"""Graphs and tensors that only the cyclic garbage collector frees."""
 
 from __future__ import annotations
 
 import gc
 import types
-from collections import deque
-from collections.abc import Sequence
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 
@@ -15,11 +13,9 @@ from memguard.evidence.cycles.cycle_breaks import Circle, find_circle
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.function_contexts import function_of, kept_by, place_of_context
 from memguard.evidence.interface import Probe, ProbeContext
-from memguard.evidence.sizes import LEAST, PEAK_SHARE
 from memguard.heap.attributes import is_tensor
 from memguard.heap.frames import is_user_file, read_locals
 from memguard.records.facts import NOWHERE, FreedByCollector, FunctionContextHolds, Place
-from memguard.records.stats import BatchRecord, Stage
 from memguard.source.expressions import is_none, last_name
 from memguard.source.model import SourceModel
 from memguard.torch_objects.storages import storages_of
@@ -123,131 +119,6 @@ class CyclesProbe(Probe):
         self.report(freed_by_collector(self.watch, found, graphs=self._graphs))
 
 
-WARM_UP = 8
-"""Training batches in which memory rises for other reasons."""
-WINDOW = 8
-"""Training batches whose lowest end is compared."""
-DEVICE_SHARE = 0.01
-FALLS = 2
-"""Batches in which the collector ran and memory fell: from then on each batch is compared."""
-HITS, WAIT = 2, 8
-"""Without an allocator's numbers: collections that found garbage, and batches until the next has come together."""
-MIN_CIRCLES = 2
-"""Circles of one kind at once; a single one must be found twice."""
-AGAIN = 2
-"""Of what must wait at once, what is found twice needs this part in one of the looks."""
-
-
-@final
-class CollectedMemoryProbe(Probe):
-    """Looks at the garbage when memory has risen for some batches, or falls when the collector runs.
-
-    Both may have other causes: only what the look finds is reported.
-    """
-
-    always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})
-
-    def _prepare(self) -> None:
-        self._collector = OnCollection(self._on_collection)
-        self._seen = self._falls = self._hits = self._tries = self._wait = 0
-        self._last: int | None = None
-        self._last_batch = 0
-        self._lowest: int | None = None
-        """End of a batch within the open window."""
-        self._base: int | None = None
-        """The lowest such since the last look."""
-        self._least = LEAST
-        self._collected: deque[int] = deque(maxlen=64)
-        """Batches in which the collector found garbage."""
-        self._found: dict[Place, int] = {}
-        """Bytes of the circles that the last look found closed at a place."""
-
-    def install(self) -> None:
-        """Listens to the collector."""
-        self._collector.install()
-        self.unsubscribe("on_batch_end")
-
-    def remove(self) -> None:
-        """Listens no more."""
-        self._collector.remove()
-
-    def on_records(self, records: Sequence[BatchRecord]) -> None:
-        """Watches the ends of training batches."""
-        for record in records:
-            if record.stage is not Stage.TRAIN or self._wait:
-                continue
-            self._seen += 1
-            if self._seen <= WARM_UP:
-                self._hits = 0
-            elif record.allocated_end_bytes is None:
-                if self._hits >= HITS:
-                    self._look_in(WAIT)
-            elif self._rises(record, record.allocated_end_bytes):
-                self._look_in(1)
-
-    def on_batch_end(self) -> None:
-        """Looks, when it is time."""
-        self._wait -= 1
-        if self._wait > 0:
-            return
-        self.unsubscribe("on_batch_end")
-        self._tries += 1
-        self._falls = self._hits = self._wait = 0
-        self._last = self._lowest = self._base = None
-        if self._look() or self._tries == TRIES:
-            self.unsubscribe("on_records")
-            self.remove()
-
-    def _rises(self, record: BatchRecord, end: int) -> bool:
-        """Whether enough has come together since the lowest end of a batch."""
-        last, self._last = self._last, end
-        since, self._last_batch = self._last_batch, record.batch
-        fell = last is not None and last - end >= LEAST and self._is_much(last - end, record)
-        # After the last end was read: in forwards between (a search, a roll-out) or in this batch.
-        if fell and any(batch >= since for batch in list(self._collected)):
-            self._falls += 1
-            self._base = end
-        if self._falls < FALLS:
-            self._lowest = end if self._lowest is None or end < self._lowest else self._lowest
-            if self._seen % WINDOW:
-                return False
-            end, self._lowest = self._lowest, None
-        if self._base is None or end < self._base:
-            self._base = end
-        return end - self._base >= LEAST and self._is_much(end - self._base, record)
-
-    def _is_much(self, nbytes: int, record: BatchRecord) -> bool:
-        """Whether so many bytes are worth a word; a look asks the same of what it finds."""
-        device, peak = self.watch.device_total_bytes, record.allocated_peak_bytes or record.allocated_end_bytes or 0
-        share = PEAK_SHARE * peak if device is None else min(PEAK_SHARE * peak, DEVICE_SHARE * device)
-        self._least = max(int(share), LEAST)
-        return nbytes >= self._least
-
-    def _look_in(self, batches: int) -> None:
-        self._wait = batches
-        self.hear("on_batch_end")
-
-    def _look(self) -> bool:
-        found = look_at_garbage()
-        circle = found.circle if found is not None else None
-        if circle is None or not circle.is_closed_there:
-            return False
-        before, self._found[circle.place] = self._found.get(circle.place, 0), circle.bytes
-        if circle.bytes < self._least:  # the collector may have been there just before the look
-            if AGAIN * max(before, circle.bytes) < self._least or not before:
-                return False
-        elif circle.count < MIN_CIRCLES and not before:
-            return False
-        self.report(freed_by_collector(self.watch, circle, circles=circle.count))
-        return True
-
-    def _on_collection(self, phase: str, info: dict[str, int]) -> None:
-        """May run on any thread, and inside of anything."""
-        if phase == "stop" and info["collected"]:
-            self._hits += 1
-            self._collected.append(self.watch.batch)
-
-
 @final
 class Garbage:
     """What one collection found: plain data."""
@@ -272,7 +143,10 @@ def freed_by_collector(
     found: Garbage | Circle | None,
     *,
     graphs: int = 0,
+    outputs: int = 0,
+    models: int = 0,
     circles: int = 0,
+    nbytes: int | None = None,
 ) -> FreedByCollector:
     """The fact about memory that only the collector frees.
 
@@ -280,14 +154,19 @@ def freed_by_collector(
         watch: The run.
         found: The garbage, or the one circle of it that counts; None where the garbage could not be collected.
         graphs: Graphs that it freed.
+        outputs: The same of inputs and outputs.
+        models: The same of models.
         circles: Circles of this kind.
+        nbytes: What they held, if it is not what was found.
     """
     return FreedByCollector(
         **watch.now,
         place=found.place if found is not None else NOWHERE,
         graphs=graphs,
+        outputs=outputs,
+        models=models,
         circles=circles,
-        bytes=None if found is None else found.bytes,
+        bytes=nbytes if nbytes is not None or found is None else found.bytes,
         cycle=found.text if found is not None else None,
         parts=found.parts if found is not None else (),
         collector_enabled=gc.isenabled(),

@@ -1,4 +1,3 @@
-# A known miss: its circles hold little and go before a batch ends: neither graphs nor the memory of batches show it.
 """A search tree whose nodes know parent and children, dropped after each move: only the collector frees it."""
 
 import torch
