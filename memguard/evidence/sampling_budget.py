@@ -33,7 +33,7 @@ from memguard.torch_objects.module_parts import parameters_of
 from memguard.torch_objects.storages import storages_of
 
 FIRST_BATCHES = 64
-"""Batches of each stage that are sampled, whatever it costs."""
+"""First batches of each stage, which are sampled at any cost."""
 INTERVAL, MAX_INTERVAL = 16, 1024
 """Afterwards one batch in so many."""
 SHARE = 0.001

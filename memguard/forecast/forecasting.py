@@ -1,4 +1,7 @@
-"""The forecast of a training step: traced once, simulated for the device, judged and explained."""
+"""The forecast of a training step: traced once, simulated for the device, judged and explained.
+
+Long because the three ways to a forecast (a function, ranks, real steps) end in the same answers, which are here.
+"""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class MeasuredVariants:
         """The trace of a batch size.
 
         Raises:
-            MemGuardError: It was not measured, and cannot be told from what was.
+            MemGuardError: It was not measured, and does not follow from what was.
         """
         if variant.change is not None:
             raise MemGuardError("a change of the step was not measured")

@@ -101,24 +101,29 @@ class _Run:
                 )
             optimizers = optimizers_of(optimizers)
             hook = register_optimizer_step_post_hook(lambda *_: self._own(model, optimizers))
-            for _ in range(steps):
-                start = self._boundary()
-                step()
-                self._keep_peaks()
-                stats = self.stats()
-                self.memory.append(
-                    StepMemory(
-                        allocated_start_bytes=start,
-                        allocated_peak_bytes=stats["allocated_bytes.all.peak"],
-                        allocated_end_bytes=stats["allocated_bytes.all.current"],
-                        reserved_peak_bytes=self.reserved_peak_bytes,
-                    )
-                )
-            self._boundary()
-            hook.remove()
+            try:
+                for _ in range(steps):
+                    self._step(step)
+                self._boundary()
+            finally:
+                hook.remove()
             self._own(model, optimizers)
         finally:
             self._keep_peaks()
+
+    def _step(self, step: Callable[[], Any]) -> None:
+        start = self._boundary()
+        step()
+        self._keep_peaks()
+        stats = self.stats()
+        self.memory.append(
+            StepMemory(
+                allocated_start_bytes=start,
+                allocated_peak_bytes=stats["allocated_bytes.all.peak"],
+                allocated_end_bytes=stats["allocated_bytes.all.current"],
+                reserved_peak_bytes=self.reserved_peak_bytes,
+            )
+        )
 
     def _boundary(self) -> int:
         """Bytes allocated between two steps; peaks begin anew."""

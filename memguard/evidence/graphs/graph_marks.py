@@ -277,7 +277,7 @@ class ManualStepsProbe(Probe):
             self._look(trainable(module))
 
     def on_backward_start(self, loss: torch.Tensor) -> None:
-        """Where there is no module: likewise, with one that the loss depends on."""
+        """Where there is no module: the same, with a module that the loss depends on."""
         if not self.watch.models:
             nodes = iter_nodes((loss.grad_fn,), MAX_NODES)
             leaves = (leaf for node in nodes if isinstance(leaf := getattr(node, "variable", None), torch.Tensor))

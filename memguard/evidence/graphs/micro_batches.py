@@ -218,7 +218,7 @@ class MicroBatchesProbe(Probe):
 
 
 MOST_NODES, MOST_LOSSES = 40_000, 8
-"""Nodes of losses' graphs that are gone through, and losses that are looked at: the first, and as many later ones."""
+"""Most nodes that are visited in the graphs of losses, and most losses: that many first ones, and that many later."""
 _LOSS, _END, _SUMMAND = "on_loss", "on_batch_end", "memguard.summand"
 
 

@@ -366,7 +366,7 @@ def _measured(fact: Any, one: Kept, owned: Container[int], batch: int, *, at_end
         one: What lies below its holder's name.
         owned: Storages of models and optimizers, which live anyway; models that are kept are such.
         batch: The newest.
-        at_end: Whether the run is over: then less is told as well, unless most was let go.
+        at_end: Whether the run is over: then a smaller size is reported too, unless most of it was freed.
     """
     if isinstance(fact, ModelCopies):
         owned = one.gradients  # copies are counted by their weights

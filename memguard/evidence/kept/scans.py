@@ -247,7 +247,7 @@ def handed_facts(watch: ProbeContext, containers: frozenset[int]) -> Iterator[Fa
 
 
 def _is_new(watch: ProbeContext, holder: Holder) -> bool:
-    """Whether a statement makes something larger, for good, and is still to be told."""
+    """Whether a statement makes something larger for good, and was not reported yet."""
     place = holder.place
     where = (place.file, place.line)
     if not holder.grows or where in watch.told or keeps_a_slice(place.source):
@@ -263,7 +263,7 @@ def _is_new(watch: ProbeContext, holder: Holder) -> bool:
 def _of_tensor(watch: ProbeContext, place: Place, found: ObjectGrowth) -> Fact | None:
     first = max(watch.batch - found.since, 0)
     if found.nodes and watch.trains_nothing and watch.carried:
-        return None  # what hangs on a state that was told as carried: it gets longer with it
+        return None  # it belongs to a carried state that was reported, and gets longer with it
     carried = is_fed_back(place, user_frames()) or is_own_memory(place, watch.models, user_frames())
     if found.nodes:
         if watch.stage.evaluates and (

@@ -72,7 +72,7 @@ def _by_position(before: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _unlike(schema: Any) -> tuple[list[int], list[int]] | None:
-    """The first position of each kind, and each position's kind; None if they cannot be told, or are all unlike."""
+    """The first position of each kind, and each position's kind; None if they cannot be compared, or all differ."""
     lists = [value for value in schema.args_schema if type(value) in _LISTS and value]
     if not lists or len({len(value) for value in lists}) > 1:
         return None
