@@ -6,15 +6,15 @@ benchmarks keep on the GPU beside it, such as the weights of their own kernel, i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-Step = Callable[[], None]
+Step = Callable[[], object]
 Settings = dict[str, Any]
 CUDA = "cuda"
 
@@ -24,31 +24,38 @@ def dtype_of(settings: Settings) -> torch.dtype:
     return getattr(torch, settings.get("dtype", "torch.float32").removeprefix("torch."))
 
 
-def _leaf(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+def leaf(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """A tensor that asks for a gradient."""
     return torch.randn(*shape, device=CUDA, dtype=dtype, requires_grad=True)
 
 
-def _repeated(forward: Callable[[], Tensor], gradient: Tensor | None = None, *, kept: bool = True) -> Step:
+@final
+@dataclass(frozen=True, slots=True)
+class Repeated:
     """Forward and backward; gradients add up, as nothing clears them."""
 
-    def step() -> None:
-        forward().backward(gradient, retain_graph=kept)
+    forward: Callable[[], Tensor]
+    gradient: Tensor | None = None
+    kept: bool = True
 
-    return step
+    def __call__(self) -> Tensor:
+        result = self.forward()
+        result.backward(self.gradient, retain_graph=self.kept)
+        return result
 
 
 def cross_entropy(x: int, settings: Settings) -> Step:
     """Logits of many classes."""
     rows = settings["B"] * settings["T"]
-    logits, target = _leaf(rows, x), torch.randint(x, (rows,), device=CUDA)
-    return _repeated(lambda: F.cross_entropy(logits, target), kept=False)
+    logits, target = leaf(rows, x), torch.randint(x, (rows,), device=CUDA)
+    return Repeated(lambda: F.cross_entropy(logits, target), kept=False)
 
 
 def fused_linear_cross_entropy(x: int, settings: Settings) -> Step:
     """A language model's head and its loss, beside the weights of a second one."""
     hidden, classes, dtype = settings["H"], settings["V"], dtype_of(settings)
     head, other = (nn.Linear(hidden, classes, bias=False, dtype=dtype, device=CUDA) for _ in range(2))
-    tokens, target = _leaf(x, hidden, dtype=dtype), torch.randint(classes, (x,), device=CUDA)
+    tokens, target = leaf(x, hidden, dtype=dtype), torch.randint(classes, (x,), device=CUDA)
 
     def step() -> None:
         F.cross_entropy(head(tokens), target).backward()
@@ -60,8 +67,8 @@ def fused_linear_cross_entropy(x: int, settings: Settings) -> Step:
 def layer_norm(x: int, settings: Settings) -> Step:
     """Rows of one width."""
     layers = [nn.LayerNorm(x, eps=settings["eps"]).to(CUDA) for _ in range(2)]
-    tensor = _leaf(settings["M"], x, dtype=dtype_of(settings))
-    return _repeated(lambda: layers[0](tensor), torch.randn_like(tensor))
+    tensor = leaf(settings["M"], x, dtype=dtype_of(settings))
+    return Repeated(lambda: layers[0](tensor), torch.randn_like(tensor))
 
 
 class _RMSNorm(nn.Module):
@@ -83,14 +90,14 @@ class _RMSNorm(nn.Module):
 def rms_norm(x: int, settings: Settings) -> Step:
     """With a weight in fp32, so that the output is too."""
     layers = [_RMSNorm(x, settings["eps"]).to(CUDA) for _ in range(2)]
-    tensor = _leaf(settings["M"], x, dtype=dtype_of(settings))
-    return _repeated(lambda: layers[0](tensor), torch.randn_like(tensor))
+    tensor = leaf(settings["M"], x, dtype=dtype_of(settings))
+    return Repeated(lambda: layers[0](tensor), torch.randn_like(tensor))
 
 
 def swiglu(x: int, settings: Settings) -> Step:
     """A gated perceptron of a language model."""
     dtype, hidden, inner = dtype_of(settings), settings["hidden_size"], settings["intermediate_size"]
-    tokens = _leaf(settings["B"], x, hidden, dtype=dtype)
+    tokens = leaf(settings["B"], x, hidden, dtype=dtype)
     gate, up = (nn.Linear(hidden, inner, bias=False, dtype=dtype, device=CUDA) for _ in range(2))
     down = nn.Linear(inner, hidden, bias=False, dtype=dtype, device=CUDA)
 
@@ -104,9 +111,9 @@ def swiglu(x: int, settings: Settings) -> Step:
 def kl_div(x: int, settings: Settings) -> Step:
     """Of probabilities that were made before, with their graph."""
     rows = settings["B"] * settings["T"]
-    logs = _leaf(rows, x).log_softmax(dim=-1)
+    logs = leaf(rows, x).log_softmax(dim=-1)
     target = torch.randn(rows, x, device=CUDA).softmax(dim=-1)
-    return _repeated(lambda: F.kl_div(logs, target, reduction="batchmean"))
+    return Repeated(lambda: F.kl_div(logs, target, reduction="batchmean"))
 
 
 def _divergence(first: Tensor, second: Tensor, reduce: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
@@ -124,7 +131,7 @@ def jsd(x: int, settings: Settings) -> Step:
     """The divergence of two distributions over a vocabulary; newer benchmarks sum up each row by itself."""
     by_rows = "vocab_size" in settings
     rows, classes = (x, settings["vocab_size"]) if by_rows else (settings["B"] * settings["T"], x)
-    first = _leaf(rows, classes).log_softmax(dim=-1)
+    first = leaf(rows, classes).log_softmax(dim=-1)
     second = torch.randn(rows, classes, device=CUDA).log_softmax(dim=-1)
 
     def forward() -> Tensor:
@@ -133,14 +140,14 @@ def jsd(x: int, settings: Settings) -> Step:
         loss = _divergence(first, second, lambda a, b: F.kl_div(a, b, reduction="none", log_target=True).sum(dim=-1))
         return (loss / rows).sum()
 
-    return _repeated(forward)
+    return Repeated(forward)
 
 
 def fused_linear_jsd(x: int, settings: Settings) -> Step:
     """A student's head beside its teacher's; both have the weights of a second pair."""
     hidden, classes, dtype = settings["H"], settings["V"], dtype_of(settings)
     student, teacher = (nn.Linear(hidden, classes, bias=False, dtype=dtype, device=CUDA) for _ in range(2))
-    seen = _leaf(x, hidden, dtype=dtype)
+    seen = leaf(x, hidden, dtype=dtype)
     taught = torch.rand(x, hidden, dtype=dtype, device=CUDA)
 
     def forward() -> Tensor:
@@ -149,43 +156,12 @@ def fused_linear_jsd(x: int, settings: Settings) -> Step:
         second = torch.log_softmax(theirs / 1.0, dim=-1)
         return _divergence(first, second, _mean_by_batch).to(dtype)
 
-    return _repeated(forward, kept=False)
-
-
-class _Neighbours(nn.Module):
-    """Attention within a window, by a mask of all pairs."""
-
-    def __init__(self, width: int, heads: int, bias: bool) -> None:
-        super().__init__()
-        self.heads, self.size = heads, width // heads
-        self.q, self.k, self.v, self.out = (nn.Linear(width, width, bias=bias) for _ in range(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, length, width = x.shape
-        query, key, value = self.q(x), self.k(x), self.v(x)
-        query = query.view(batch, length, self.heads, self.size).transpose(1, 2)
-        key = key.view(batch, length, self.heads, self.size).transpose(1, 2)
-        value = value.view(batch, length, self.heads, self.size).transpose(1, 2)
-        scores = torch.matmul(query, key.transpose(-2, -1)) * (1 / math.sqrt(self.size))
-        mask = torch.zeros(length, length, device=x.device, dtype=torch.bool)
-        scores = scores.masked_fill(~mask, float("-inf"))
-        weights = torch.softmax(scores, dim=-1)
-        out = torch.matmul(weights, value)
-        out = out.transpose(1, 2).contiguous().view(batch, length, width)
-        return self.out(out)
-
-
-def fused_neighborhood_attention(x: int, settings: Settings) -> Step:
-    """Beside the weights of a second module."""
-    dtype, width = dtype_of(settings), settings["hidden_size"]
-    layers = [_Neighbours(width, settings["num_heads"], settings["bias"]).to(CUDA, dtype) for _ in range(2)]
-    tensor = _leaf(settings["batch_size"], x, width, dtype=dtype)
-    return _repeated(lambda: layers[1](tensor), torch.randn_like(tensor))
+    return Repeated(forward, kept=False)
 
 
 def relu_squared(x: int, settings: Settings) -> Step:
     """Of a vector as long as the row says."""
-    tensor = _leaf(x, dtype=dtype_of(settings))
+    tensor = leaf(x, dtype=dtype_of(settings))
 
     def step() -> None:
         out = torch.square(F.relu(tensor))
@@ -199,7 +175,7 @@ def llama4_rope(x: int, settings: Settings) -> Step:
     dtype, heads, shared = dtype_of(settings), settings["num_q_heads"], settings["num_kv_heads"]
     length = settings.get("seq_len", x)
     size = settings.get("hidden_size", x) // heads
-    query, key = _leaf(1, length, heads, size, dtype=dtype), _leaf(1, length, shared, size, dtype=dtype)
+    query, key = leaf(1, length, heads, size, dtype=dtype), leaf(1, length, shared, size, dtype=dtype)
     gradients = torch.randn_like(query), torch.randn_like(key)
     powers = 1.0 / (10000.0 ** (torch.arange(0, size, 2, device=CUDA).float() / size))
     places = torch.arange(length, device=CUDA).unsqueeze(0)
@@ -221,7 +197,7 @@ def llama4_rope(x: int, settings: Settings) -> Step:
 
 def sparsemax(x: int, settings: Settings) -> Step:
     """By sorting, in many small operators."""
-    tensor = _leaf(settings["B"] * settings["T"], x, dtype=dtype_of(settings))
+    tensor = leaf(settings["B"] * settings["T"], x, dtype=dtype_of(settings))
     gradient = torch.randn_like(tensor)
 
     def step() -> None:
@@ -240,31 +216,6 @@ def sparsemax(x: int, settings: Settings) -> Step:
     return step
 
 
-def multi_token_attention(x: int, settings: Settings) -> Step:
-    """A convolution over attention weights."""
-    dtype, channels, side = dtype_of(settings), settings["C_in"], settings["K"]
-    weights = [
-        nn.Parameter(
-            torch.randn(settings["C_out"], channels // settings["groups"], side, side, device=CUDA, dtype=dtype)
-        )
-        for _ in range(2)
-    ]
-    biases = [nn.Parameter(torch.zeros(settings["C_out"], device=CUDA, dtype=dtype)) for _ in range(2)]
-    scores = _leaf(settings["B"], channels, x, x, dtype=dtype)
-    gradient = torch.randn_like(scores)
-
-    def forward() -> Tensor:
-        mask = torch.tril(torch.ones(x, x, dtype=torch.bool, device=CUDA)).view(1, 1, x, x)
-        low = torch.tensor(-1e9, device=CUDA, dtype=dtype)
-        zero = torch.tensor(0.0, device=CUDA, dtype=dtype)
-        hidden = scores.masked_fill(~mask, low)
-        shares = F.softmax(hidden, dim=-1)
-        out = F.conv2d(shares, weights[1], biases[1], padding=side // 2, groups=settings["groups"])
-        return out.masked_fill(~mask, zero)
-
-    return _repeated(forward, gradient)
-
-
 def _picked(logits: Tensor, target: Tensor, ignored: int) -> Tensor:
     """The mean logarithm of what was picked, for each sequence."""
     mask = target != ignored
@@ -277,7 +228,7 @@ def fused_linear_simpo_loss(x: int, settings: Settings) -> Step:
     """Preferred and rejected sequences in one batch."""
     hidden, classes, dtype, length = settings["H"], settings["V"], dtype_of(settings), settings["T"]
     heads = [nn.Linear(hidden, classes, bias=False, dtype=dtype, device=CUDA) for _ in range(2)]
-    tokens, target = _leaf(x, length, hidden, dtype=dtype), torch.randint(classes, (x, length), device=CUDA)
+    tokens, target = leaf(x, length, hidden, dtype=dtype), torch.randint(classes, (x, length), device=CUDA)
 
     def losses() -> tuple[Tensor, ...]:
         logits = (tokens @ heads[0].weight.t()).float()
@@ -411,13 +362,11 @@ STEPS: dict[str, Callable[[int, Settings], Step]] = {
         fused_linear_cross_entropy,
         fused_linear_jsd,
         fused_linear_simpo_loss,
-        fused_neighborhood_attention,
         jsd,
         kl_div,
         kto_loss,
         layer_norm,
         llama4_rope,
-        multi_token_attention,
         relu_squared,
         rms_norm,
         sparsemax,
