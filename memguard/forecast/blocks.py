@@ -27,7 +27,7 @@ class Blocks:
         self._live: dict[int, tuple[int, int, Any]] = {}
         """Storage address -> block, bytes, weak reference."""
         self._accumulated: tuple[int, int, int] | None = None
-        """Block just made, the one whose memory it really takes if that dies now, and the index of its event."""
+        """Address of the storage just made, the block that it really takes if that dies now, and its event's index."""
 
     def outputs(self, out: Any, site: int) -> None:
         """What an operator returned: new storages on the GPU are allocated now."""
@@ -63,9 +63,7 @@ class Blocks:
 
     def block_of(self, tensor: torch.Tensor) -> int | None:
         """The block that holds a tensor (the values of a sparse one), or None for a host tensor."""
-        if tensor.layout is torch.sparse_coo:
-            tensor = tensor._values()
-        known = self._live.get(tensor.untyped_storage()._cdata)
+        known = self._live.get(_address(tensor))
         return known[0] if known is not None else None
 
     def record_stream(self, tensor: torch.Tensor, stream: int) -> None:
@@ -101,10 +99,8 @@ class Blocks:
                 # The engine would have worked in place: the result takes the operand's block.
                 self._accumulated = None
                 del self.events[index]
-                for address, (live, size, reference) in self._live.items():
-                    if live == made:
-                        self._live[address] = (block, size, reference)
-                        break
+                if made in self._live:
+                    self._live[made] = (block, *self._live[made][1:])
                 return
         self.events.append(Event(Kind.FREE, block, 0, 0, 0))
 
@@ -129,7 +125,7 @@ class Blocks:
         """`out`, just made, is really `operand` if that dies now."""
         made, block = self.block_of(out), self.block_of(operand)
         if made is not None and block is not None and self.events and self.events[-1].block == made:
-            self._accumulated = (made, block, len(self.events) - 1)
+            self._accumulated = (_address(out), block, len(self.events) - 1)
 
     def hold(self, site: int, nbytes: int) -> Callable[[], None]:
         """Memory that a kernel takes for itself; the function returned gives it back."""
@@ -186,3 +182,11 @@ class Blocks:
     def mark(self, kind: Kind, site: int = 0, *, nbytes: int = 0, block: int = 0) -> None:
         """An event without memory of its own."""
         self.events.append(Event(kind, block, nbytes, current_stream(), site))
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Of a tensor's storage, or that of a sparse one's values."""
+    if tensor.layout is torch.sparse_coo:
+        tensor = tensor._values()
+    address: int = tensor.untyped_storage()._cdata
+    return address

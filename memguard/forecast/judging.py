@@ -33,8 +33,9 @@ def judge(
     alloc_conf: str,
     reserved_by_others_bytes: int = 0,
     seconds: float = 0.0,
+    ranged: bool = True,
 ) -> Forecast:
-    """The forecast that a trace gives for a card."""
+    """The forecast that a trace gives for a card; its ranges, which take most of the time, only if it is `ranged`."""
     workspaces = workspaces_for(traced.compute_capability, torch_version)
     run = run_on(traced, card, torch_version, alloc_conf, reserved_by_others_bytes, workspaces)
     verdict = verdict_of(run) if card is not None else None
@@ -45,9 +46,13 @@ def judge(
     needed = run
     if run.out_of_memory is not None:
         needed = run_on(traced, None, torch_version, alloc_conf, workspaces=workspaces, falling=falls(traced, card))
-    allocated_range, reserved_range, sources = ranges_of(
-        traced, needed, card, torch_version, alloc_conf, falling=falls(traced, card)
-    )
+    allocated_range = (needed.allocated_peak_bytes, needed.allocated_peak_bytes)
+    reserved_range = (needed.reserved_peak_bytes, needed.reserved_peak_bytes)
+    sources: tuple[str, ...] = ()
+    if ranged:
+        allocated_range, reserved_range, sources = ranges_of(
+            traced, needed, card, torch_version, alloc_conf, falling=falls(traced, card)
+        )
     owners, modules, lines = shares_at_peak(traced, needed)
     step, phase, line, workspace = peak_place(traced, needed)
     return Forecast(

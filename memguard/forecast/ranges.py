@@ -61,8 +61,9 @@ def ranges_of(
         sources.append("on AMD the libraries' workspaces were not measured: from 32 to 128 MiB, MIOpen's left out")
     called = {event.kind for event in traced.events} & set(UNKNOWN)
     if called:
-        others += [replace(known, unknown_share=share) for share in (0.0, 0.25, 0.5, 1.0)]
-        others.append(replace(known, other_rules=True))
+        others += [replace(known, unknown_share=share) for share in (0.25, 0.5, 1.0)]
+        if Kind.CONVOLUTION in called:  # attention is counted as if it took none
+            others += [replace(known, unknown_share=0.0), replace(known, other_rules=True)]
         sources += [_SAID_OF[kind] for kind in UNKNOWN if kind in called]
     convolutions = (event.nbytes for event in traced.events if event.kind == Kind.CONVOLUTION)
     beside = needed.reserved_peak_bytes + max(convolutions, default=0)  # a workspace for which no free block is left

@@ -41,6 +41,8 @@ class Sites:
         self.optimizer_depth = 0
         self.stepping = False
         self._of_sequence: dict[int, int] = {}
+        self._backward: dict[int, int] = {}
+        """Of a place in the forward, the same in the backward."""
         self._streams: dict[int, int] = {}
         """Of nodes whose forward ran on another stream than the default one: there their backward runs too."""
         self._sequence = _sequence_number()
@@ -95,8 +97,10 @@ class Sites:
         if node is not None:
             forward = self._of_sequence.get(node._sequence_nr())
             if forward is not None:
-                place = self.table[forward]
-                return self._intern(place._replace(phase="backward"))
+                number = self._backward.get(forward)
+                if number is None:
+                    number = self._backward[forward] = self._intern(self.table[forward]._replace(phase="backward"))
+                return number
         frame = self._place(frame)
         phase = "setup" if not self.stepping else "optimizer" if self.optimizer_depth else "forward"
         if node is not None:

@@ -100,12 +100,13 @@ class Study:
             lambda rank: self._variants.trace(Variant(rank=rank)),
             lambda ranks: self._variants.make_all(Variant(rank=rank) for rank in ranks),
         )
-        judged = [(role, self._judged(Variant(rank=role.rank), seconds)) for role in roles]
+        judged = [(role, self._judged(Variant(rank=role.rank), seconds, ranged=False)) for role in roles]
         judged.sort(key=lambda one: -one[1].reserved_peak_bytes)
         self._ranks = tuple(role.rank for role, _ in judged)
-        return replace(judged[0][1], ranks=tuple(_share(role, found) for role, found in judged))
+        highest = self._judged(Variant(rank=self._ranks[0]), seconds)
+        return replace(highest, ranks=tuple(_share(role, found) for role, found in judged))
 
-    def _judged(self, variant: Variant, seconds: float) -> Forecast:
+    def _judged(self, variant: Variant, seconds: float, *, ranged: bool = True) -> Forecast:
         return judge(
             self._variants.trace(variant),
             card=self._card,
@@ -113,6 +114,7 @@ class Study:
             alloc_conf=self._conf,
             reserved_by_others_bytes=self._others,
             seconds=seconds,
+            ranged=ranged,
         )
 
     def largest_batches(self) -> tuple[int, int, int]:
@@ -189,6 +191,7 @@ class Study:
                 torch_version=self._version,
                 alloc_conf=conf,
                 reserved_by_others_bytes=self._others,
+                ranged=False,
             )
             if after.reserved_peak_bytes < before.reserved_peak_bytes or after.verdict != before.verdict:
                 found.append(

@@ -12,9 +12,9 @@ from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from memguard.forecast.fakes.tensors import inside
-from memguard.forecast.histories import fill_history
 from memguard.forecast.trace import COMMUNICATION
 from memguard.forecast.tracer import Tracer
+from memguard.text.units import format_bytes
 from memguard.torch_objects.module_parts import named_parts_of
 
 
@@ -47,7 +47,7 @@ def watch(tracer: Tracer, model: nn.Module | None, optimizers: list[Optimizer]) 
 
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         tracer.sites.optimizer_depth += 1
-        fill_history(tracer, optimizer)
+        _fill_history(tracer, optimizer)
         own()
 
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -80,3 +80,30 @@ def _own(tracer: Tracer, owner: str, value: Any) -> None:
     elif isinstance(value, (list, tuple)):
         for item in value:
             _own(tracer, owner, item)
+
+
+def _fill_history(tracer: Tracer, optimizer: Optimizer) -> None:
+    """Gives L-BFGS, before its second step, the history that many steps collect: a forecast looks at few.
+
+    Its own test whether to add to it reads a value, which is unknown.
+    """
+    if not isinstance(optimizer, torch.optim.LBFGS):
+        return
+    [group] = optimizer.param_groups
+    state = next((each for each in optimizer.state.values() if "old_dirs" in each and "d" in each), None)
+    if state is None:
+        return
+    size, direction = int(group["history_size"]), state["d"]
+    # While a further iteration evaluates the closure, the newest pair lies in the step's own variables already.
+    wanted = size - (group["max_iter"] > 1)
+    if len(state["old_dirs"]) >= wanted:
+        return
+    while len(state["old_dirs"]) < wanted:
+        state["old_dirs"].append(torch.empty_like(direction))
+        state["old_stps"].append(torch.empty_like(direction))
+        state["ro"].append(direction.new_empty(()))
+    nbytes = 2 * size * direction.numel() * direction.element_size()
+    tracer.note(
+        f"LBFGS's history is counted as full from the second step on: {size} directions and steps, "
+        f"{format_bytes(nbytes)} (history_size={size})"
+    )

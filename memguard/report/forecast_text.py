@@ -49,11 +49,11 @@ def verdict_text(forecast: Forecast) -> list[str]:
     if forecast.verdict is None:
         return ['No GPU was named, so there is no verdict; name one (device="24GiB", --device 24GiB).']
     who = f"rank {forecast.ranks[0].rank}" if len(forecast.ranks) > 1 else "each rank" if forecast.ranks else "it"
-    lines = [
-        f"The step {forecast.verdict} on {forecast.device}: {who} reserves "
-        f"{format_bytes(forecast.reserved_peak_bytes)} of {format_bytes(forecast.usable_bytes or 0)} that PyTorch can "
-        "have."
-    ]
+    peak, usable = format_bytes(forecast.reserved_peak_bytes), format_bytes(forecast.usable_bytes or 0)
+    amounts = f"reserves {peak} of {usable} that PyTorch can have"
+    if forecast.out_of_memory:
+        amounts = f"needs {peak}, and PyTorch can have {usable}"
+    lines = [f"The step {forecast.verdict} on {forecast.device}: {who} {amounts}."]
     if forecast.out_of_memory:
         lines.append(f"  {forecast.out_of_memory.split(' GPU ')[0].rstrip('.')} when memory ran out.")
     return lines

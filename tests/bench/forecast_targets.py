@@ -31,3 +31,10 @@ def _step(model: GPT, batch: int, context: int):
         optimizer.zero_grad()
 
     return model, optimizer, step
+
+
+def llama_70b():
+    """Llama 3.1 70B, sharded over as many ranks as there are."""
+    from tests.bench.published_ranks import sharded
+
+    return sharded("70B", 1, "selective")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, final
 
 import torch
@@ -14,9 +14,10 @@ from torch.optim.optimizer import Optimizer
 
 from memguard.errors import MemGuardError
 from memguard.forecast.fakes.tensors import inside
-from memguard.forecast.inputs import resized, tensors_of
 from memguard.forecast.tracer import Tracer
 from memguard.torch_objects.module_parts import children_of
+
+_DEPTH = 3
 
 
 @final
@@ -62,13 +63,13 @@ class Placement:
         setting, tracer = self._tracer.setting, self._tracer
         wanted = setting.traced_batch
         model_tensors = {id(tensor) for _, tensor in in_apply_order(self._model)} if self._model is not None else set()
-        for tensor in tensors_of(step):
+        for tensor in _tensors_of(step):
             if id(tensor) in model_tensors or not tensor.is_leaf or tensor.requires_grad:
                 continue
             on_gpu = tensor.is_cuda or tracer.everything_on_gpu
             shape = None
             if wanted is not None and setting.batch is not None and wanted != setting.batch:
-                shape = resized(tensor.shape, setting.batch, wanted)
+                shape = _resized(tensor.shape, setting.batch, wanted)
             if shape is not None:
                 tracer.resized = True
                 fake = torch.empty(shape, dtype=tensor.dtype, device="cuda" if on_gpu else "cpu")
@@ -129,3 +130,41 @@ def in_apply_order(module: nn.Module) -> Iterable[tuple[str, torch.Tensor]]:
                     yield owner, tensor
 
     return visit(module)
+
+
+def _tensors_of(step: Callable[..., Any]) -> Iterator[torch.Tensor]:
+    """Tensors that a function reaches by its closure, defaults, and the global names it uses."""
+    function = getattr(step, "__func__", step)
+    held: list[Any] = [getattr(step, "__self__", None), *(getattr(function, "__defaults__", None) or ())]
+    for cell in getattr(function, "__closure__", None) or ():
+        try:
+            held.append(cell.cell_contents)
+        except ValueError:  # not yet filled
+            continue
+    code = getattr(function, "__code__", None)
+    names = getattr(function, "__globals__", {})
+    held += [names[name] for name in (code.co_names if code is not None else ()) if name in names]
+    seen: set[int] = set()
+    for value in held:
+        yield from _inside(value, seen, _DEPTH)
+
+
+def _inside(value: Any, seen: set[int], depth: int) -> Iterator[torch.Tensor]:
+    if id(value) in seen or depth < 0 or isinstance(value, (nn.Module, torch.optim.Optimizer)):
+        return
+    seen.add(id(value))
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple, set)):
+        for item in value:
+            yield from _inside(item, seen, depth - 1)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _inside(item, seen, depth - 1)
+
+
+def _resized(shape: torch.Size, batch: int, wanted: int) -> list[int] | None:
+    """The shape for another batch size, None if its first dimension is not the batch."""
+    if len(shape) == 0 or shape[0] != batch:
+        return None
+    return [wanted, *shape[1:]]

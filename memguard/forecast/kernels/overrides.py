@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from memguard.forecast.kernels.packed_sequences import pack_kernel
 from memguard.forecast.kernels.scratch_convolution import convolution_backward_kernel, convolution_kernel
@@ -129,6 +130,11 @@ def _like_input(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwa
     return torch.empty_like(args[1])
 
 
+def _as_it_is(tracer: Tracer, site: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    with _disable_current_modes():
+        return func(*args, **kwargs)
+
+
 KERNELS: dict[Any, Kernel] = {
     aten._pack_padded_sequence.default: pack_kernel,
     aten.multi_margin_loss_backward.default: _like_input,
@@ -162,6 +168,12 @@ KERNELS.update(
     (getattr(packet, overload), _updated)
     for name in ("_fused_sgd_", "_fused_adagrad_")
     if (packet := getattr(aten, name, None)) is not None
+    for overload in packet.overloads()
+)
+KERNELS.update(
+    (getattr(packet, overload), _as_it_is)
+    for name in ("_record_function_enter_new", "_record_function_exit")
+    if (packet := getattr(torch.ops.profiler, name, None)) is not None
     for overload in packet.overloads()
 )
 if hasattr(aten, "_grouped_mm"):
