@@ -30,13 +30,21 @@ _SIMPLE: frozenset[type] = frozenset((int, float, bool, str, type(None), torch.d
 
 
 class _StorageRef(weakref.ref[torch.UntypedStorage]):
-    """A storage's weak reference, with the block it lives in."""
+    """A storage's weak reference, with the block it lives in and what operators did with it."""
 
-    __slots__ = ("address", "key", "nbytes")
+    __slots__ = ("address", "before", "born", "key", "nbytes", "reads", "used")
 
     key: int
     address: int
     nbytes: int
+    born: int
+    """By the clock of `Storages`, as is `used`."""
+    used: int
+    """When an operator last took it, or gave it."""
+    reads: int
+    """Operators that took it and did not give it back, as a view or changed in place."""
+    before: int
+    """Its reads before the newest operator."""
 
 
 @final
@@ -57,6 +65,8 @@ class Storages:
         self._late: deque[int] = deque()
         self.trace = StepTrace()
         """What the newest batches asked for."""
+        self.clock = 0
+        """Set by whoever asks when a storage was used."""
 
     def __len__(self) -> int:
         return len(self._live)
@@ -69,32 +79,51 @@ class Storages:
         """
         return id(tensor.untyped_storage()) in self._live
 
-    def see_all(self, values: Iterable[Any]) -> None:
+    def alive(self) -> list[_StorageRef]:
+        """All of them, with what was done to each."""
+        return list(self._live.values())
+
+    def find(self, tensor: torch.Tensor) -> _StorageRef | None:
+        """What was done to a tensor's storage; None where it has no block."""
+        storage = storage_of(tensor)
+        return None if storage is None else self._live.get(id(storage))
+
+    def see_all(self, values: Iterable[Any], *, given: bool = False) -> None:
         """Sees each of an operator's arguments or results, see `see`; written out, as every operator passes it twice.
+
+        Args:
+            values: They.
+            given: Whether they are results.
 
         Raises:
             OutOfMemory: There is no room.
         """
-        live = self._live
+        live, clock = self._live, self.clock
         for value in values:
             kind = type(value)
             if kind in _PLAIN:
                 try:
                     storage = untyped_storage(value)
                 except (NotImplementedError, RuntimeError):
-                    self.see(value)
+                    self.see(value, given=given)
                     continue
                 known = live.get(id(storage))
                 if known is None or known.nbytes != storage.nbytes():
-                    self.see(value)
+                    self.see(value, given=given)
+                elif given:
+                    known.reads = known.before
+                else:
+                    known.used, known.before = clock, known.reads
+                    known.reads += 1
             elif kind not in _SIMPLE:
-                self.see(value)
+                self.see(value, given=given)
 
-    def see(self, value: Any) -> None:
+    def see(self, value: Any, *, given: bool = True) -> None:
         """Gives every new storage in an operator's arguments or results a block; a resized one a new block.
 
         Args:
             value: A tensor, a list or tuple of values, or anything else, which is passed over.
+            given: Whether no operator took it.
 
         Raises:
             OutOfMemory: There is no room. Storages seen before keep their blocks.
@@ -104,10 +133,15 @@ class Storages:
                 storage = untyped_storage(value)
             except (NotImplementedError, RuntimeError):
                 for part in reversed(sparse_parts(value)):  # indices are made before values
-                    self.see(part)
+                    self.see(part, given=given)
                 return
             known = self._live.get(id(storage))
             nbytes = storage.nbytes()
+            if known is not None and not given:
+                known.used, known.before = self.clock, known.reads
+                known.reads += 1
+            elif known is not None:
+                known.reads = known.before
             if known is None:
                 if nbytes and storage.device.type == "cpu" and not dispatches_itself(type(value)):
                     self._add(storage, nbytes, _shape_of(value))
@@ -115,7 +149,7 @@ class Storages:
                 self._resize(known, nbytes, _shape_of(value))
         elif isinstance(value, (list, tuple)):
             for item in value:
-                self.see(item)
+                self.see(item, given=given)
 
     def see_existing(self) -> None:
         """Sees every tensor that Python knows of in this process, oldest first, and their gradients.
@@ -179,6 +213,8 @@ class Storages:
         address = self._malloc(nbytes, shape)
         ref = _StorageRef(storage, self._died)
         ref.key, ref.address, ref.nbytes = id(storage), address, nbytes
+        ref.born = ref.used = self.clock
+        ref.reads = ref.before = 0
         self._live[ref.key] = ref
 
     def _resize(self, ref: _StorageRef, nbytes: int, shape: tuple[int, ...]) -> None:

@@ -212,6 +212,11 @@ class VirtualBackend(Backend):
         return self._storages.trace
 
     @property
+    def uses(self) -> Storages:
+        """When operators took each storage."""
+        return self._storages
+
+    @property
     def conf(self) -> str:
         """The allocator's settings, as in ``PYTORCH_CUDA_ALLOC_CONF``."""
         return self._allocator.conf

@@ -106,18 +106,18 @@ class VirtualMode(TorchDispatchMode):
         text, out = self._see((*args, *kwargs.values()) if kwargs else args), None
         if text is None:
             out = func(*args, **kwargs)
-            text = self._see((out,))
+            text = self._see((out,), given=True)
             if text is None:
                 return out
         self._failing()  # here the results that fitted are still alive, as those of foreach and fused optimizers
         out = None  # the traceback holds this frame, and must not hold what did not fit
         raise torch.OutOfMemoryError(text)
 
-    def _see(self, values: tuple[Any, ...]) -> str | None:
+    def _see(self, values: tuple[Any, ...], *, given: bool = False) -> str | None:
         """Shows values to the storages; the text of the failure if there is no room for them."""
         try:
             with unheard():
-                self._storages.see_all(values)
+                self._storages.see_all(values, given=given)
         except OutOfMemory as error:
             self.failed_bytes = error.alloc_bytes
             return str(error)

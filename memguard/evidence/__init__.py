@@ -28,6 +28,7 @@ from memguard.evidence.kept.gathered_weights import GatheredWeightsProbe
 from memguard.evidence.kept.growing_names import GrowingNamesProbe
 from memguard.evidence.kept.outputs import OutputsProbe
 from memguard.evidence.kept.scans import ScansProbe
+from memguard.evidence.kept.unread import UnreadProbe
 from memguard.evidence.peaks.contents import ContentsProbe
 from memguard.evidence.peaks.gradients import GradientsProbe
 from memguard.evidence.peaks.history import HistoryProbe
@@ -60,6 +61,7 @@ PROBES: tuple[type[Probe], ...] = (
     InnerFrozenProbe,
     OutputsProbe,
     GatheredWeightsProbe,
+    UnreadProbe,
     GradientsProbe,
     ContextsProbe,
     ExceptionsProbe,

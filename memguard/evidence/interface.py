@@ -36,6 +36,32 @@ class AllocationHistory(Protocol):
         """The trace so far, in PyTorch's snapshot format."""
 
 
+class StorageUse(Protocol):
+    """What operators did with one storage, by the clock of `StorageUses`; it stays readable when that is gone."""
+
+    nbytes: int
+    born: int
+    used: int
+    """When one last took it."""
+    reads: int
+    """How many took it and did not give it back."""
+
+    def __call__(self) -> object | None:
+        """The storage, if it is alive."""
+
+
+class StorageUses(Protocol):
+    """Somebody who sees what every operator takes: the virtual GPU."""
+
+    clock: int
+
+    def alive(self) -> Sequence[StorageUse]:
+        """Those of all storages."""
+
+    def find(self, tensor: torch.Tensor) -> StorageUse | None:
+        """That of a tensor's storage."""
+
+
 class Now(TypedDict):
     """When a fact was found."""
 
@@ -61,6 +87,8 @@ class ProbeContext:
     """One look at the device, without consequences (the backend's `read`)."""
     history: AllocationHistory | None = None
     """Who can write down each allocation's stack, where the option allows it (`memguard.evidence.peaks.history`)."""
+    uses: StorageUses | None = None
+    """Who sees what operators take, where the device does."""
     stem_end: Callable[[nn.Module, object, object], None] = lambda module, args, output: None
     """Where the stem's hook reports; set by `ProbeDispatcher`."""
     request_attention: Callable[[], None] = lambda: None

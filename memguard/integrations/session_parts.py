@@ -15,6 +15,7 @@ import torch.distributed as dist
 import memguard
 from memguard.backends.cuda_history import choose_history
 from memguard.backends.interface import Backend
+from memguard.backends.virtual import VirtualBackend
 from memguard.evidence.interface import ProbeContext
 from memguard.guards.differentiates import differentiates
 from memguard.integrations.ray_train import ray_worker
@@ -75,6 +76,8 @@ def make_watch(options: Options, backend: Backend, *, lightning: bool) -> ProbeC
     """What the probes see of the run, and share."""
     watch = ProbeContext(device=options.device, lightning=lightning, read=backend.read)
     watch.differentiates = differentiates
+    if isinstance(backend, VirtualBackend):
+        watch.uses = backend.uses
     if options.history == "auto":
         watch.history = choose_history(options.device, backend)
     return watch

@@ -15,7 +15,7 @@ from memguard.rules.host_growth import HostGrowth
 from memguard.rules.host_memory import PinnedGrowth, SharedMemory, WorkerGrowth
 from memguard.rules.interface import Rule
 from memguard.rules.kept_storage import OutputsAccumulate, ViewPinsStorage
-from memguard.rules.lifetimes import LocalsAlive, PreviousBatchAlive, RebindDoubles
+from memguard.rules.lifetimes import LocalsAlive, PreviousBatchAlive, RebindDoubles, UnreadInTraining
 from memguard.rules.precision import AutocastCache, LogitsUpcast
 from memguard.rules.retained_graphs import CarriedState, MicroBatchGraph, RetainedGraph
 from memguard.rules.selection import choose
@@ -43,6 +43,7 @@ ALL_RULES: tuple[type[Rule], ...] = (
     LogitsUpcast,
     AutocastCache,
     CheckpointOnDevice,
+    UnreadInTraining,
     Fragmentation,
     AllocatorThrash,
     EmptyCacheInLoop,

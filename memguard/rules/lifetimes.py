@@ -1,4 +1,4 @@
-"""MG303, MG304 and MG305: variables that live longer than needed."""
+"""MG303, MG304, MG305 and MG313: variables that live longer than needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.records.claims import Claim, Evidence
-from memguard.records.facts import Fact, LargeLocals, PreviousOutputsAlive, ReboundTensor
+from memguard.records.facts import Fact, LargeLocals, PreviousOutputsAlive, ReboundTensor, UnreadStorages
 from memguard.records.findings import Severity
 from memguard.records.stats import Run, limit_of, room_of
 from memguard.rules.finding_text import holder, in_code, is_some_of_peak, plural
@@ -156,6 +156,47 @@ class RebindDoubles(Rule):
             ),
             f"{'' if fact.model else 'write in place, or '}{_drop(in_code(fact.place))} first"
             f"{', and its optimizer' if fact.model else ''}.",
+            nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
+        )
+
+
+MUCH_OF_PEAK, LEAST = 0.2, 1024**2
+"""Share of the peak, and bytes, from which what nothing reads is worth a warning."""
+
+
+@final
+class UnreadInTraining(Rule):
+    """Memory of another phase is kept through training though nothing reads it there.
+
+    What: a roll-out leaves the keys and values of its generation (``past_key_values``), merged adapter weights or a
+    received copy of the weights in an attribute. The forwards and backwards of training run beside them, no operator
+    reads them, and the next roll-out drops or replaces them unread. memguard sees this on the virtual device, where it
+    sees what each operator takes; on a GPU it reports some of them as MG303 and MG308.
+
+    Why it matters: training sets the peak, and they are in it for nothing.
+
+    How to fix: set the attribute to None where its phase ends (``self.past = None``), keep only what is read later
+    (``output.sequences``), or move it to the CPU.
+    """
+
+    code: ClassVar[str] = "MG313"
+    name: ClassVar[str] = "unread-in-training"
+
+    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
+        """Concludes from what went unread."""
+        if not isinstance(fact, UnreadStorages) or fact.within_step:
+            return
+        peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
+        much = fact.bytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST)
+        part = f"{fact.place.holder}.{fact.inside}" if fact.inside and fact.place.holder else None
+        keep = f"do not keep {part} for longer than it is read" if part else "keep there only what is read later"
+        yield self.claim(
+            fact,
+            Severity.WARNING if much else Severity.INFO,
+            f"{holder(fact.place)} kept {format_bytes(fact.bytes)}{peak}{f' in {part}' if part else ''} through "
+            f"{plural(fact.forwards, 'forward')} of training: nothing read them there, and they went unread.",
+            f"{keep}, or {_drop(in_code(fact.place))} before training goes on.",
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,
         )

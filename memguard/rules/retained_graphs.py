@@ -15,6 +15,7 @@ from memguard.records.facts import (
     Place,
     RanOutOfMemory,
     RetainedGraphs,
+    UnreadStorages,
 )
 from memguard.records.findings import Severity
 from memguard.records.stats import Run
@@ -201,8 +202,9 @@ class MicroBatchGraph(Rule):
     What: a loop that accumulates gradients runs a forward and a backward for each micro-batch, and collects what the
     model returned (outputs, log-probabilities, an entropy) in a list or a dictionary until the step. Each of these
     tensors keeps the graph of its micro-batch alive, though its backward has run, or none ever will (a second forward
-    for a metric); detached ones keep their own size. A remark is made of a loop that adds up the losses of its
-    micro-batches and calls backward once, on the sum: if no loss needs another one, a backward for each would do.
+    for a metric); detached ones keep their own size, and so does what is put aside and not
+    read again. Or a loop adds up the losses of its micro-batches and calls backward once, on the sum: if no loss needs
+    another one, a backward for each would do.
 
     Why it matters: micro-batches exist so that one of them at a time needs memory. Parts of the graph through which no
     backward ran still hold their activations, and the kept tensors themselves stay on the device, so the step's peak
@@ -221,12 +223,15 @@ class MicroBatchGraph(Rule):
             yield self._of_sum(fact) if fact.summed else self._of_graphs(fact)
         elif isinstance(fact, MicroBatchOutputs):
             yield self._of_outputs(fact)
+        elif isinstance(fact, UnreadStorages) and fact.within_step:
+            yield self._of_unread(fact)
 
     def _of_graphs(self, fact: MicroBatchGraphs) -> Claim:
         each = fact.bytes / max(fact.graphs, 1)
         peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
         until, yet = (" until the optimizer's step", "") if fact.at_step else ("", " and the optimizer has yet to step")
-        name, which = fact.place.holder or "it", "forward" if fact.of_parts else "micro-batch"
+        name, of_forwards = fact.place.holder or "it", fact.of_parts or (fact.unused and not fact.at_step)
+        which = "forward" if of_forwards else "micro-batch"
         why = "no backward ever runs through them" if fact.unused else f"their backward has run{yet}"
         copy = "without its graph (x.detach(), or x.item() for a number)"
         if fact.unused:
@@ -246,14 +251,14 @@ class MicroBatchGraph(Rule):
         )
 
     def _of_sum(self, fact: MicroBatchGraphs) -> Claim:
-        """One backward for all of them may be the plan: a remark."""
+        """One backward for all of them may be the plan: a warning where the step could do without most of it."""
         each, needless = fact.bytes / fact.graphs, fact.bytes - fact.largest_bytes
         peak, least = fact.peak_bytes, ""
         if peak:
             least = f", of a peak of {format_bytes(peak)}, which could be {format_bytes(peak - needless)} at the least"
         return self.claim(
             fact,
-            Severity.INFO,
+            Severity.WARNING if peak and needless >= MOST_OF_PEAK * peak and not fact.derived else Severity.INFO,
             f"{holder(fact.place)} adds up the losses of {plural(fact.graphs, 'micro-batch')} for one backward, and "
             f"all their graphs are alive then: {format_bytes(fact.bytes)}, {format_bytes(each)} for each{least}.",
             "if no loss needs the others, call backward() for each as soon as it is computed, scaled as it is in the "
@@ -280,4 +285,18 @@ class MicroBatchGraph(Rule):
             bytes_per_batch=each,
             evidence=Evidence.PEAK,
             count=fact.outputs,
+        )
+
+    def _of_unread(self, fact: UnreadStorages) -> Claim:
+        """What micro-batches put aside, and nobody reads again."""
+        peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
+        return self.claim(
+            fact,
+            Severity.WARNING if fact.bytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST) else Severity.INFO,
+            f"{holder(fact.place)} kept {format_bytes(fact.bytes)}{peak} of {plural(fact.forwards, 'micro-batch')} "
+            "until the optimizer's step: later micro-batches did not read them, and they went unread.",
+            fact.remedy or f"take each out of {fact.place.holder or 'it'} where it is read for the last time (pop).",
+            nbytes=fact.bytes,
+            evidence=Evidence.PEAK,
+            count=fact.forwards,
         )

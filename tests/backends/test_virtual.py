@@ -39,6 +39,25 @@ def test_views_share_one_block() -> None:
         assert gpu.allocated == 0
 
 
+def test_reads_are_told_from_views_and_writes() -> None:
+    """An operator reads what it takes and does not give back; the time of use stays when the storage is gone."""
+    with virtual_gpu() as gpu:
+        uses = gpu.backend.uses
+        x = mib(1)
+        use = uses.find(x)
+        assert use is not None
+        uses.clock = 7
+        x.view(2, -1)
+        x.add_(1)
+        x.split(1024)
+        assert (use.reads, use.born, use.used) == (0, 0, 7)
+        uses.clock = 8
+        torch.stack([x, x])
+        assert (use.reads > 0, use.used) == (True, 8)
+        del x
+        assert (use(), use.used) == (None, 8)
+
+
 def test_parameters_made_before_are_there() -> None:
     """Modules and gradients that exist before the device is installed are on it."""
     net = nn.Linear(512, 512, bias=False)

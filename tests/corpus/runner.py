@@ -29,7 +29,7 @@ _ALLOCATOR = re.compile(r"^# needs an allocator: .+$", re.MULTILINE)
 _TOLD_BY = re.compile(r"^# (MG\d+) by batch (\d+)\b", re.MULTILINE)
 TOLD_BY = {"MG101": 12, "MG102": 12, "MG106": 12, "MG201": 4}
 """Batches of its stage in which a fault must be told; a program may say otherwise, and why."""
-ALLOCATOR_RULES = frozenset("MG303 MG304 MG305 MG309 MG310 MG401 MG402 MG501 MG502 MG503 MG504".split())
+ALLOCATOR_RULES = frozenset("MG303 MG304 MG305 MG309 MG310 MG313 MG401 MG402 MG501 MG502 MG503 MG504".split())
 """Rules that judge by the allocator's numbers, which the host does not have."""
 
 

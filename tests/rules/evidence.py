@@ -32,6 +32,7 @@ from memguard.records.facts import (
     RetainedGraphs,
     SavedAfterBackward,
     StaleGradients,
+    UnreadStorages,
     UnusedGraphs,
     ViewsPinStorage,
 )
@@ -157,6 +158,7 @@ EVIDENCE: dict[str, Evidence] = {
     ),
     "MG311": told_by(AutocastOpen(**AT, batches=20, bytes=500 * MIB)),
     "MG312": told_by(CheckpointKept(**AT, bytes=3 * GIB)),
+    "MG313": told_by(UnreadStorages(**AT, bytes=3 * GIB, forwards=8, peak_bytes=9 * GIB)),
     "MG401": records(
         60,
         lambda i: {

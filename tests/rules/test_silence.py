@@ -75,6 +75,7 @@ SILENT: dict[str, Evidence] = {
     ),
     "MG311": told_by(GRAPHS),
     "MG312": told_by(GRAPHS),
+    "MG313": told_by(GRAPHS),
     "MG401": records(200, lambda i: {"reserved_peak_bytes": 18 * GIB, "active_peak_bytes": 8 * GIB}),
     "MG402": records(40, lambda i: {"num_alloc_retries": int(i == 3)}),
     "MG403": told_by(EmptyCacheCalls(**AT, calls=40, batches=4000)),

@@ -155,9 +155,13 @@ class EvaluationProbe(Probe):
             if mark.stage is Stage.TRAIN:
                 near.append(self._used_steps.get(mark.steps, mark.module))
             if any(trained != mark.module for trained in near):
-                model.beside += 1
-            elif mark.stage is not Stage.TRAIN and mark.steps > model.decided and self._was_trained(mark):
-                model.undecided.add(mark.steps)
+                model.beside += 1 + (model.row[1] if model.row[0] == mark.steps else 0)
+                model.row = (mark.steps, 0)
+            elif mark.stage is not Stage.TRAIN and self._was_trained(mark):
+                if mark.steps > model.decided:
+                    model.undecided.add(mark.steps)
+            else:
+                model.row = (mark.steps, (model.row[1] if model.row[0] == mark.steps else 0) + 1)
             changed[(mark.module, mark.training)] = model
         for (number, _), model in self._models.items():
             if model.undecided:

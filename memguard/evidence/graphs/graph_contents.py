@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, final
@@ -12,6 +13,7 @@ from torch import nn
 from memguard.autograd.graph import graph_of, iter_nodes, leaf_storages, raw_saved, saved_tensors
 from memguard.autograd.reach import Reach
 from memguard.evidence.graph_tracker import KEY, ForwardGraph
+from memguard.evidence.graphs.function_contexts import kept_by
 from memguard.evidence.naming.holders import Holder
 from memguard.records.stats import Stage
 from memguard.torch_objects.storages import owned_storages, storage_key, storages_of
@@ -94,6 +96,8 @@ class GraphContents:
             for node in iter_nodes((start,)):
                 self._nodes -= 1
                 held.update(storages_of(saved_tensors(node)))
+                if issubclass(type(node), torch.autograd.function.BackwardCFunction):
+                    held.update(storages_of(itertools.chain.from_iterable(kept_by(node).values())))
                 leaves.update(leaf_storages(node))
             if self._spoilt and self._sized < MOST_SIZED:
                 self._spoilt = needs_changed(start, self._owned)

@@ -16,7 +16,7 @@ from torch import nn
 from memguard.autograd.graph import GraphToken, in_turn, is_leaf, saved_tensors, separate_graphs, summands_of
 from memguard.autograd.reach import Reach
 from memguard.evidence.graph_tracker import ForwardGraph
-from memguard.evidence.graphs.graph_contents import reach_of, who_holds
+from memguard.evidence.graphs.graph_contents import GraphContents, reach_of, who_holds
 from memguard.evidence.interface import Probe
 from memguard.evidence.naming.holders import Holder
 from memguard.evidence.sizes import (
@@ -58,7 +58,8 @@ class MicroBatchesProbe(Probe):
 
     Graphs between them through which none ran, as of a second forward for a metric, may still get one, and so may
     those that a backward kept (``retain_graph=True``): they are reported as the next step begins, if they died before
-    it and none came.
+    it and none came. Those that are still there, as a roll-out's log-probabilities with their graph, are reported if
+    the step before has changed weights that they need: no backward can run through them any more.
     """
 
     def _prepare(self) -> None:
@@ -75,8 +76,8 @@ class MicroBatchesProbe(Probe):
         """Where they were collected in this step: the function may have returned by the time the optimizer steps."""
         self._unused: dict[int, tuple[ForwardGraph, int]] = {}
         """Marks of this step that had no backward at a later forward, and how many had one when each was first seen."""
-        self._suspects: tuple[dict[ForwardGraph, int], MicroBatchGraphs] | None = None
-        """Marks of the step before that may get a backward, with those they had; and what is reported if none comes."""
+        self._suspects: tuple[dict[ForwardGraph, int], MicroBatchGraphs | None] | None = None
+        """Marks of the step before that may get a backward, with those they had; what is reported if they die."""
         self._doubts_left = MOST_DOUBTS
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -88,6 +89,7 @@ class MicroBatchesProbe(Probe):
         if steps != self._steps:
             self._steps = steps
             self._forget_step()
+            self._conclude_suspects(at_step=False)
         for key, mark in list(watch.ledger.live.items()):
             if mark.steps == steps and mark.training and mark.module:
                 if mark.used and key not in spent:
@@ -95,7 +97,7 @@ class MicroBatchesProbe(Probe):
                 elif not mark.used and self._doubts_left:
                     self._unused.setdefault(key, (mark, len(spent)))
         if len(spent) < self._needed:
-            if self._doubts_left and len(self._unseen_by_backwards()) >= FEWEST:
+            if self._doubts_left and self._without_backward():
                 self._expect_step()
             return
         self._expect_step()
@@ -111,17 +113,19 @@ class MicroBatchesProbe(Probe):
 
     def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
         """Reports who holds those that are still alive."""
-        self._conclude_suspects()
+        self._conclude_suspects(at_step=True)
         if len(self._spent) >= self._needed and len(marks := self._waiting()) >= self._needed:
             self._needed = MORE * len(marks)
             self._conclude(marks, at_step=True)
         elif self._doubts_left:
             unused = self._unseen_by_backwards()
             marks = max(unused, self._waiting(or_retained=True), key=len)
-            if len(marks) >= FEWEST:
+            fact = self._describe(marks, at_step=True, unused=marks is unused) if len(marks) >= FEWEST else None
+            if fact is None:
+                marks = max(self._without_backward(), key=len, default=[])
+            if marks:
                 self._doubts_left -= 1
-                if (fact := self._describe(marks, at_step=True, unused=marks is unused)) is not None:
-                    self._suspects = {mark: mark.uses for mark in marks}, fact
+                self._suspects = {mark: mark.uses for mark in marks}, fact
         self._forget_step()
         self.unsubscribe(_STEP)
 
@@ -132,27 +136,43 @@ class MicroBatchesProbe(Probe):
             self._looks += LOOKS
             self.watch.look_closely(LOOKS)
 
+    def _without_backward(self, *, apart: bool = False) -> list[list[ForwardGraph]]:
+        """Those that are alive without a backward, a few of one model together.
+
+        Args:
+            apart: Only such as had backwards of others between them.
+        """
+        by_module: dict[int, list[tuple[ForwardGraph, int]]] = {}
+        for mark, backwards in self._unused.values():
+            if mark.alive and not mark.used:
+                by_module.setdefault(mark.module, []).append((mark, backwards))
+        found = ({times for _, times in some} if apart else some for some in by_module.values())
+        return [[m for m, _ in some] for some, few in zip(by_module.values(), found, strict=True) if len(few) >= FEWEST]
+
     def _unseen_by_backwards(self) -> list[ForwardGraph]:
         """Those of one model that are alive without a backward, while others of the same step had theirs.
 
         In between, or after them: a policy's own probabilities of what it sampled, say.
         """
-        by_module: dict[int, dict[int, list[ForwardGraph]]] = {}
-        for mark, backwards in self._unused.values():
-            if mark.alive and not mark.used:
-                by_module.setdefault(mark.module, {}).setdefault(backwards, []).append(mark)
-        found = max(by_module.values(), key=len, default={})
-        marks = [mark for some in found.values() for mark in some]
-        return marks if len(found) >= FEWEST or len(self._spent) >= FEWEST else []
+        return max(self._without_backward(apart=len(self._spent) < FEWEST), key=len, default=[])
 
-    def _conclude_suspects(self) -> None:
-        """Reports those of the step before, if they waited for nothing."""
-        suspects, self._suspects = self._suspects, None
-        if suspects is None or any(mark.uses != uses for mark, uses in suspects[0].items()):
+    def _conclude_suspects(self, *, at_step: bool) -> None:
+        """Reports those of the step before, if they waited for nothing.
+
+        Args:
+            at_step: Whether the next step begins; else its first forward does.
+        """
+        suspects = self._suspects
+        if suspects is None:
             return
-        if sum(mark.alive for mark in suspects[0]) < FEWEST:  # else they are kept longer: another rule's business
-            self._doubts_left = 0
-            self.report(suspects[1])
+        alive, fact = [mark for mark in suspects[0] if mark.alive], suspects[1]
+        if at_step:
+            self._suspects, fact = None, fact if len(alive) < FEWEST else None
+        else:
+            fact = self._describe(alive, unused=True, stale=True) if len(alive) >= FEWEST else None
+        if fact is not None and all(mark.uses == uses for mark, uses in suspects[0].items()):
+            self._suspects, self._doubts_left = None, 0
+            self.report(fact)
 
     def _forget_step(self) -> None:
         self._filled, self._has_searched = None, False
@@ -181,27 +201,27 @@ class MicroBatchesProbe(Probe):
         most = max(by_module.values(), key=len, default=[])
         return most if len(most) >= FEWEST else of_all
 
-    def _find(self, marks: list[ForwardGraph]) -> tuple[list[Holder], int, bool]:
-        """Who collects some graphs, the bytes that these hold, and whether most of them are saved for a backward."""
-        found, held = who_holds(marks, self.holders, self.watch.models, stage=Stage.TRAIN)
-        holders = [holder for holder in found if holder.grows or holder.length >= FEWEST]
-        return holders, held.total(), held.saves
+    def _find(self, marks: list[ForwardGraph], *, dates: bool = False) -> tuple[list[Holder], GraphContents]:
+        """Who collects some graphs, and what these hold."""
+        found, held = who_holds(marks, self.holders, self.watch.models, stage=Stage.TRAIN, dates=dates)
+        return [holder for holder in found if holder.grows or holder.length >= FEWEST], held
 
     def _conclude(self, marks: list[ForwardGraph], *, at_step: bool = False) -> None:
         if (fact := self._describe(marks, at_step=at_step)) is not None:
             self.report(fact)
 
     def _describe(
-        self, marks: list[ForwardGraph], *, at_step: bool = False, unused: bool = False
+        self, marks: list[ForwardGraph], *, at_step: bool = False, unused: bool = False, stale: bool = False
     ) -> MicroBatchGraphs | None:
-        """Who keeps these graphs; None where that is too little to report, or nothing collects them."""
+        """Who keeps these graphs; None where that is too little, nothing collects them, or one may be used yet."""
         watch = self.watch
-        holders, held, saves = self._find(marks)
+        holders, contents = self._find(marks, dates=stale)
+        held = contents.total()
         least = least_of_remark(watch.record)
         if least is None:
             weights = sum(owned_storages(watch.models).values())
             least = max(int(REMARK_SHARE * (IN_USE * weights + held)), LEAST_REMARK)
-        if held < least or not holders:
+        if held < least or not holders or (stale and not contents.spoilt):
             return None
         return MicroBatchGraphs(
             batch=watch.batch,
@@ -210,7 +230,7 @@ class MicroBatchesProbe(Probe):
             graphs=len(marks),
             of_parts=len({mark.module for mark in marks}) > 1,
             bytes=held,
-            saves=saves,
+            saves=contents.saves,
             at_step=at_step,
             unused=unused,
             peak_bytes=watch.peak_bytes,
@@ -301,6 +321,7 @@ class SummedLossesProbe(Probe):
             largest_bytes=max(sizes),
             saves=True,
             summed=True,
+            derived=any(mark.derivatives for mark in list(watch.ledger.live.values())),
             peak_bytes=peak or None,
         )
 

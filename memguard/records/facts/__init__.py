@@ -34,6 +34,7 @@ from memguard.records.facts.storages import (
     PreviousOutputsAlive,
     ReboundTensor,
     SurvivingAllocations,
+    UnreadStorages,
     ViewsPinStorage,
 )
 from memguard.records.facts.training import (
@@ -84,6 +85,7 @@ __all__ = [
     "StreamHeld",
     "SurvivingAllocations",
     "UnexplainedGrowth",
+    "UnreadStorages",
     "UntakenGradients",
     "UnusedGraphs",
     "ViewsPinStorage",

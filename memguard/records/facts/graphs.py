@@ -132,6 +132,8 @@ class MicroBatchGraphs(Fact):
     """Whether no backward ever ran through them; else theirs had run."""
     summed: bool = False
     """Whether one backward ran through all of them, of the sum of losses that had no need of each other."""
+    derived: bool = False
+    """Whether derivatives with a graph were taken in them, as in the inner steps of meta-learning."""
     largest_bytes: int = 0
     """What the largest of those graphs holds."""
     peak_bytes: int | None = None

@@ -83,6 +83,23 @@ class PreviousOutputsAlive(Fact):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadStorages(Fact):
+    """Storages went that no operator had read since several forwards of training; told when they are gone."""
+
+    bytes: int
+    forwards: int
+    """Forwards of training that they were kept through; within a step the micro-batches that made them."""
+    within_step: bool = False
+    """Whether micro-batches of that step made them."""
+    peak_bytes: int | None = None
+    """The allocated peak of the batch in which they were found."""
+    inside: str | None = None
+    """What of the object under that name has them, like ``"answer.past_key_values"``."""
+    remedy: str | None = None
+    """What to change in the hooks that put them aside, where such hooks do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LargeLocals(Fact):
     """Large locals of user functions alive at the peak, the optimizer step or the backward, not read again."""
 

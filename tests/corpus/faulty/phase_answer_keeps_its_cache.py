@@ -45,7 +45,7 @@ class Trainer:
             logits, past = self.policy(given, past)
             given = logits[:, -1].argmax(-1, keepdim=True)
             ids = torch.cat([ids, given], 1)
-        self.generated = Generated(ids, past)  # !MG303 Trainer.generated
+        self.generated = Generated(ids, past)  # !MG313 Trainer.generated
 
     def update(self):
         for ids in self.generated.sequences.chunk(16):

@@ -29,7 +29,7 @@ class Trainer:
         for _ in range(new):
             token = logits[:, -1].argmax(-1, keepdim=True)
             ids = torch.cat([ids, token], 1)
-            logits, self.past = self.model(token, self.past)  # !MG303 Trainer.past
+            logits, self.past = self.model(token, self.past)  # !MG313 Trainer.past
         return ids
 
     def step(self):

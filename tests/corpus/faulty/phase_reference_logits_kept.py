@@ -27,7 +27,7 @@ class Trainer:
 
     def step(self, prompts):
         with torch.no_grad():
-            ref_logits = self.reference(prompts)  # !MG304 ref_logits
+            ref_logits = self.reference(prompts)  # !MG313 ref_logits
             ref_logp = ref_logits.log_softmax(-1).gather(-1, prompts[..., None]).squeeze(-1)
         rewards = (prompts % 3 == 0).float().mean(1)
         self.update_policy(prompts, ref_logp, rewards - rewards.mean())

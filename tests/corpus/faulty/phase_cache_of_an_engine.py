@@ -1,5 +1,4 @@
 # device: virtual:256MiB
-# A known miss: the cache is no output of a model, and no history of a few batches has two roll-outs.
 # The engine keeps the key-value cache of its last generation for "prefix reuse"; the update trains beside it.
 import torch
 from torch import nn
@@ -55,7 +54,7 @@ class RolloutEngine:
             token = logits[:, -1].argmax(-1, keepdim=True)
             ids = torch.cat([ids, token], 1)
             logits = self.model(token, cache)
-        self.cache = cache  # !MG303 RolloutEngine.cache
+        self.cache = cache  # !MG313 RolloutEngine.cache
         return ids
 
 

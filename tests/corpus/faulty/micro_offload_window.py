@@ -1,5 +1,4 @@
 # device: virtual:256MiB
-# A known miss: what the hooks keep is neither an output nor a graph, and each step empties it.
 # Activations are put aside in a window of buffers by saved-tensor hooks; unpacking reads them, and nothing lets them go until the step.
 import torch
 from torch import nn

@@ -1,0 +1,76 @@
+"""What is kept through training though no operator reads it there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from memguard.evidence.kept.unread import UnreadProbe
+from memguard.records.facts import UnreadStorages
+from memguard.records.stats import BatchRecord, Stage
+from memguard.text.units import MIB
+from tests.backends.virtual_gpu import virtual_gpu
+from tests.evidence.loop import Loop
+
+
+class Sampler:
+    """Keeps something of a roll-out."""
+
+    kept: torch.Tensor | None = None
+    parked: dict[int, torch.Tensor]
+
+
+def train(use: Callable[[Sampler, int], object], *, rounds: int = 2, reads: bool = True) -> list[UnreadStorages]:
+    """Roll-outs that leave 4 MiB in an attribute, each with a step of four micro-batches after it."""
+    net, sampler = nn.Linear(8, 8), Sampler()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with virtual_gpu() as gpu, Loop(net, kinds=[UnreadProbe], uses=gpu.backend.uses) as loop:
+        loop.record = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=8 * MIB)
+        for _ in range(rounds):
+            for _ in loop.batches(2, Stage.VALIDATION):
+                with torch.no_grad():
+                    net(torch.randn(2, 8))
+                sampler.kept = torch.zeros(MIB)
+                if reads:
+                    sampler.kept.sum()
+            sampler.parked = {}
+            for number in loop.batches(4):
+                net(torch.randn(2, 8)).sum().backward()
+                use(sampler, number)
+                if number == 3:
+                    optimizer.step()
+                    optimizer.zero_grad()
+        return loop.of(UnreadStorages)
+
+
+def test_what_a_roll_out_leaves_is_reported_when_the_next_replaces_it() -> None:
+    """With the attribute, its bytes, and the training forwards that it was kept through."""
+    (fact,) = train(lambda sampler, number: None)
+    assert (fact.place.holder, fact.bytes, fact.forwards) == ("Sampler.kept", 4 * MIB, 4)
+    assert not fact.within_step
+
+
+def test_what_training_reads_is_not() -> None:
+    """Once in a step is enough."""
+    assert train(lambda sampler, number: number == 1 and sampler.kept.mean()) == []  # type: ignore[union-attr]
+
+
+def test_what_nothing_ever_read_is_kept_for_a_later_day() -> None:
+    """The best weights so far, say; nor is it news that something is still there."""
+    assert train(lambda sampler, number: None, reads=False) == []
+    assert train(lambda sampler, number: None, rounds=1) == []
+
+
+def test_what_micro_batches_put_aside_is_theirs() -> None:
+    """It is read in its own micro-batch, and never again until the step is over."""
+
+    def park(sampler: Sampler, number: int) -> None:
+        assert sampler.kept is not None
+        sampler.kept.mean()
+        sampler.parked[number] = torch.zeros(MIB // 4)
+        sampler.parked[number].mean()
+
+    (fact,) = train(park)
+    assert (fact.place.holder, fact.within_step, fact.forwards) == ("Sampler.parked", True, 3)
