@@ -19,10 +19,10 @@ import os
 import runpy
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from threading import get_ident
 from types import FrameType
 from typing import Any, final
 
@@ -69,11 +69,12 @@ class ScriptGuard:
         self._guard: Guard | None = None
         self._hooks = [HiddenHook(None, self._before, before=True), HiddenHook(None, self._after, always=True)]
         self._is_armed = False
-        self._thread, self._pid = threading.get_ident(), os.getpid()
+        self._thread, self._pid = get_ident(), os.getpid()
         self._depth = 0
         self._elsewhere = OtherThreads()
         self._elsewhere.is_idle = self._is_idle
-        self._calls = self._again = 0
+        self._again = self._disarmed_at = 0
+        self._is_past_dense = False
         self._batch = self._in_batch = self._models = 0
         """Of the last backward: the batch, backwards in it, and models that were known and alive."""
         self._compiled = self._is_aside = False
@@ -150,7 +151,7 @@ class ScriptGuard:
     def _before(self, module: nn.Module, args: Any) -> None:
         if in_transform() or os.getpid() != self._pid:
             return
-        if threading.get_ident() != self._thread and not self._moves_here():
+        if get_ident() != self._thread and not self._moves_here():
             self._elsewhere.start()
             return
         self._depth += 1
@@ -173,7 +174,7 @@ class ScriptGuard:
     def _after(self, module: nn.Module, args: Any, output: object) -> None:
         if in_transform() or os.getpid() != self._pid:
             return
-        if threading.get_ident() != self._thread:
+        if get_ident() != self._thread:
             is_whole = self._elsewhere.leave() and not self._depth  # else a part of what the guarded thread calls
             if is_whole and module.training and torch.is_grad_enabled() and not self._is_guarded():
                 self._elsewhere.follow(module, output)
@@ -188,9 +189,9 @@ class ScriptGuard:
 
     def _moves_here(self) -> bool:
         """Whether this thread, which trained while the guarded one was idle, is the guarded one from now on."""
-        if self._elsewhere.trains_on != threading.get_ident() or not self._is_idle():
+        if self._elsewhere.trains_on != get_ident() or not self._is_idle():
             return False
-        self._thread, self._depth = threading.get_ident(), 0
+        self._thread, self._depth = get_ident(), 0
         if self._guard is not None:
             self._guard.session.move_here()
         else:
@@ -198,7 +199,7 @@ class ScriptGuard:
         return True
 
     def _backward(self, losses: Sequence[torch.Tensor]) -> None:
-        if in_transform() or threading.get_ident() != self._thread or os.getpid() != self._pid:
+        if in_transform() or get_ident() != self._thread or os.getpid() != self._pid:
             return
         if self._is_guarded():
             self._backwards.remove()
@@ -207,7 +208,7 @@ class ScriptGuard:
 
     def _derivative(self, outputs: Sequence[torch.Tensor]) -> None:
         """A derivative with a graph is taken in a program without modules: no batch, but a graph to follow."""
-        if self._guard is None or in_transform() or threading.get_ident() != self._thread or os.getpid() != self._pid:
+        if self._guard is None or in_transform() or get_ident() != self._thread or os.getpid() != self._pid:
             return
         if not self._is_guarded():
             for output in outputs:
@@ -215,15 +216,21 @@ class ScriptGuard:
 
     def _strange_backward(self, losses: Sequence[torch.Tensor]) -> None:
         """A backward after the first batches: with a known model's forward a batch of training would have begun."""
-        if in_transform() or threading.get_ident() != self._thread or os.getpid() != self._pid:
+        if self._guard is None:
             return
-        if self._guard is None or self._again >= MAX_AGAIN or self._is_guarded():
+        recorder = self._guard.session.recorder
+        row = recorder.row
+        if row.batch != self._batch:
+            self._batch, self._in_batch = row.batch, 0
+        self._in_batch += 1
+        if row.is_open and row.thread == get_ident() and self._in_batch % MANY:
+            return  # a batch of the loop that repeats itself: its forward was heard
+        if in_transform() or get_ident() != self._thread or os.getpid() != self._pid:
+            return
+        if self._again >= MAX_AGAIN or self._is_guarded():
             self._strange.remove()
             return
-        recorder, models = self._guard.session.recorder, len(self._guard.models)
-        if recorder.batch != self._batch:
-            self._batch, self._in_batch = recorder.batch, 0
-        self._in_batch += 1
+        models = len(self._guard.models)
         is_gone, self._models = models < max(self._models, 1), models
         is_known = recorder.batch_is_open and recorder.stage is Stage.TRAIN and not is_gone
         if not is_known or self._in_batch % MANY == 0:
@@ -256,27 +263,37 @@ class ScriptGuard:
         if self._is_aside and not self._is_guarded():
             self._is_aside = False
             self._arm()
-            if self._calls >= DENSE_BATCHES and not self._compiled:
+            if self._is_past_dense and not self._compiled:
                 self._strange.install()
 
-    def _after_batch(self) -> None:
-        if self._guard is not None and self._is_guarded():
-            if not self._guard.loop.is_in_forward:  # else its end would not be heard
-                self._step_aside(self._guard)
-            return
-        self._calls += 1
-        if self._calls == DENSE_BATCHES or (self._calls > DENSE_BATCHES and self._calls % INTERVAL == 1):
-            self._disarm()
-            if self._calls == DENSE_BATCHES and not self._compiled:
-                self._strange.install()
-        elif self._calls > DENSE_BATCHES and self._calls % INTERVAL == 0:
-            self._arm()
+    def _after_batch(self) -> bool:
+        """A batch has ended, or some on the fast path. Whether the end of the next one must be heard."""
+        guard = self._guard
+        if guard is None:
+            return False
+        if self._is_guarded():
+            if not guard.loop.is_in_forward:  # else its end would not be heard
+                self._step_aside(guard)
+            return True
+        if guard.session.recorder.batch < DENSE_BATCHES:
+            return False
+        if not self._is_armed:
+            if guard.session.recorder.batch - self._disarmed_at >= INTERVAL:
+                self._arm()
+            return self._is_armed
+        self._disarm()
+        if not self._is_past_dense and not self._compiled:
+            self._strange.install()
+        self._is_past_dense, self._disarmed_at = True, guard.session.recorder.batch
+        return False
 
     def _look_again(self) -> None:
         """There may be a model that is not known; where no known one is called any more, no batch would ever end."""
-        if self._calls >= DENSE_BATCHES and self._again < MAX_AGAIN:
+        if self._is_past_dense and self._again < MAX_AGAIN:
             self._again += 1
             self._arm()
+            if self._guard is not None:
+                self._guard.session.recorder.row.force_slow_path()
 
 
 def _nothing(caller: FrameType | None, seconds: float) -> None:

@@ -180,9 +180,10 @@ class Session:
         self.phase_methods = PhaseMethods(functools.partial(self.recorder.failed, "phase methods"))
         self.on_step: tuple[Callable[[], None], Callable[[], None]] | None = None
         """Called before and after each optimizer step, where a front door needs it."""
-        self.on_batch: Callable[[], None] | None = None
+        self.on_batch: Callable[[], bool] | None = None
+        """Called at the end of a batch, on the fast path not of each: whether it must be at the next one's."""
         self.on_optimizer: Callable[[], None] | None = None
-        """Called at the end of each batch, and as an optimizer makes its first step, likewise."""
+        """Called as an optimizer makes its first step."""
         self.recorder.start_up_seconds = perf_counter() - began + (_loading.pop() if _loading else 0.0)
 
     @property

@@ -246,8 +246,7 @@ class FastPath:
                 probes.settle()
             if probes.waiting:
                 recorder.learn(probes.take())
-            if session.on_batch is not None:
-                session.on_batch()
+            if session.on_batch is not None and session.on_batch():
                 row.force_slow_path()
             is_last = not (row.left > 0 and self._stays_told()) if row.told else not row.left
             if is_last and row.expected is not None:  # probes see the next one, or none of the next ones
