@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
+import torch
+
 from memguard.heap.attributes import HEAP_TYPE, attributes_of, is_numpy_array, is_user_class, namespace_of, slots_of
 from memguard.heap.containers import CONTAINERS, FULL, SAMPLE, container_of, indices_of, is_atom, sample_of
 from memguard.heap.frames import is_user_frame, read_locals
@@ -182,7 +184,13 @@ def _of_container_and_attributes(obj: Any) -> Iterator[Held]:
 
 
 def _of_array(array: Any) -> Iterator[Held]:
-    """The elements of an array of Python objects: a table of losses."""
+    """The elements of an array of Python objects: a table of losses; and the tensor in which an array's memory lies."""
+    for _ in range(FULL):  # an array made of another one has that for its base
+        if not is_numpy_array(type(array.base)):
+            break
+        array = array.base
+    if issubclass(type(array.base), torch.Tensor):
+        yield Via.PART, None, array.base
     if array.dtype.hasobject:
         for index in indices_of(array.size):
             yield Via.ITEM, None, array.item(index)

@@ -14,7 +14,7 @@ from memguard.autograd.graph import graph_of, leaf_storages, saved_tensors
 from memguard.evidence.naming.names import NAMES, innermost, place_of
 from memguard.evidence.owners import state_of
 from memguard.heap.attributes import attributes_of, is_user_class
-from memguard.heap.children import LRU_CACHE, Scope
+from memguard.heap.children import LRU_CACHE, Scope, Via
 from memguard.heap.containers import FULL, all_of, container_of, elements_of, length_of, unwrapped
 from memguard.heap.snapshot import DEPTH, HeapSnapshot, long_containers, unsampled_tensors
 from memguard.heap.walk import Link
@@ -151,7 +151,9 @@ def _kept(step: Link, found: dict[Name, Kept]) -> tuple[Name, Kept]:
     kept = found.get(name)
     if kept is None:
         above = step.trail()[:-1]
-        inside = any(issubclass(type(link.value), nn.Module) for link in above)
+        inside = False
+        for link in above:  # a module leads to its hooks by a part without a name, and what these keep is no part of it
+            inside = (inside and link.via is not Via.PART) or issubclass(type(link.value), nn.Module)
         optimized = any(issubclass(type(link.value), torch.optim.Optimizer) for link in (*above, step))
         kept = found[name] = Kept(step, len(above), length, inside, optimized)
     elif length > kept.length:

@@ -357,3 +357,53 @@ def test_a_cache_of_a_method_is_told_where_it_is_made_and_as_a_cache(tmp_path: P
     [found] = [finding for finding in guard.findings if finding.holder]
     assert (found.code, found.holder) == ("MG501", "Filters.made") and "is a cache" in found.message
     assert found.line is not None and "lru_cache" in linecache.getline(__file__, found.line)
+
+
+def watch_tables(model: nn.Module) -> None:
+    """Each call adds one more hook, which has a table of its own."""
+    table = torch.zeros(1024, 1024)
+
+    def copy_rows(module: nn.Module, args: Any, output: torch.Tensor) -> None:
+        table[: len(output), : output.shape[1]].copy_(output.detach())
+
+    model[0].register_forward_hook(copy_rows)  # type: ignore[operator]
+
+
+def test_hooks_that_pile_up_on_a_part_are_named_where_they_are_registered(tmp_path: Path) -> None:
+    """What a module's hooks keep is no part of the module, on a device of which it is less than a tenth too."""
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
+    with memguard.watch(model, device="virtual:1GiB", logdir=tmp_path, quiet=True) as guard:
+        for number in guard.batches(range(160)):
+            if number % 10 == 0:
+                watch_tables(model)
+            model(torch.rand(8, 64)).square().mean().backward()
+            model.zero_grad()
+    [found] = guard.findings
+    line = 1 + Path(__file__).read_text().splitlines().index(
+        "    model[0].register_forward_hook(copy_rows)  # type: ignore[operator]"
+    )
+    assert (found.code, found.holder, found.line) == ("MG301", "copy_rows", line)
+    assert found.bytes == pytest.approx(16 * 4 * MIB, rel=0.1)
+
+
+class Answer:
+    """What an evaluation came to, as a library hands it on."""
+
+    def __init__(self, logits: torch.Tensor) -> None:
+        self.logits = logits.numpy().reshape(64, -1)[1:]
+
+
+def test_arrays_that_show_tensors_are_what_keeps_them(tmp_path: Path) -> None:
+    """An array made of a tensor, or of such an array, has its memory from the tensor."""
+    model = nn.Linear(64, 256)
+    answers: list[Answer] = []
+    with memguard.watch(model, device="virtual:256MiB", logdir=tmp_path, quiet=True) as guard:
+        for number in guard.batches(range(160)):
+            model(torch.rand(64, 64)).square().mean().backward()
+            model.zero_grad()
+            if number % 10 == 0:
+                with torch.no_grad():
+                    answers.append(Answer(model(torch.rand(4096, 64))))
+    found = next(finding for finding in guard.findings if finding.code == "MG301")
+    assert found.holder == "answers"
+    assert found.bytes == pytest.approx(16 * 4 * MIB, rel=0.1)
