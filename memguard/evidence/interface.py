@@ -118,6 +118,10 @@ class ProbeContext:
     """The same, whatever it costs."""
     expected: int | None = None
     """One training batch that is to be looked at, whatever it costs, by its number among training's."""
+    due: int | None = None
+    """The number among training's from which on the next one is to be looked at, likewise."""
+    number: int = 0
+    """That of the open batch among those of its stage; on the fast path of the last one that was looked at."""
     rose: int | None = None
     """Batch after which the floor of training was last seen to rise, and close looks were asked for."""
     rises_since: int = 0
@@ -241,6 +245,15 @@ class ProbeContext:
             number: Its number among the training batches, from 0.
         """
         self.expected = number
+        self.request_attention()
+
+    def look_from(self, number: int) -> None:
+        """Asks for a look at the first training batch to come that has this number, or a higher one.
+
+        Args:
+            number: As in `look_at`.
+        """
+        self.due = number if self.due is None else min(self.due, number)
         self.request_attention()
 
 

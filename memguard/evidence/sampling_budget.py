@@ -106,6 +106,10 @@ class SamplingBudget:
             self._graphs_again *= LONGER
         return number < self._graphs_until
 
+    def number(self, stage: Stage) -> int:
+        """That of the next batch of a stage, from 0."""
+        return self._batches.get(stage, 0)
+
     def quiet_batches_ahead(self, stage: Stage, expected: int | None = None) -> int:
         """How many batches of a stage come until the next one is due, or the one that is expected."""
         number = self._batches.get(stage, 0)

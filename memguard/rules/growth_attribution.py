@@ -241,20 +241,23 @@ class GrowthAttribution:
     def _whole(self, fact: RetainedGraphs, before: Fact | None) -> RetainedGraphs:
         """The graphs of all batches in its range, where those that were followed are known to be a part of them.
 
-        Those that were counted are as large as those before were measured to be; what was measured is of all batches.
+        What was measured is of all batches, and goes on as it grew until then.
         """
         if fact.deepened:
             return fact
+        known = before if isinstance(before, RetainedGraphs) and before.measured and not fact.measured else None
+        measured = fact.measured or known is not None
         span = self._batches.between(fact.stage, fact.first_batch, fact.last_batch)
-        last = fact.batch if fact.measured else fact.last_batch
+        last = fact.batch if measured else fact.last_batch
         whole = self._batches.between(fact.stage, fact.first_batch, last)
         times = max(span / fact.followed if fact.followed else 1.0, 1.0) * whole / max(span, 1)
         graphs, nbytes = max(round(times * fact.graphs), fact.graphs), fact.bytes
-        if nbytes is not None and not fact.measured:
+        if known is not None:
+            since = self._batches.between(known.stage, known.first_batch, known.batch)
+            longer = self._batches.between(known.stage, known.first_batch, max(last, known.batch)) / max(since, 1)
+            graphs, nbytes = round(longer * known.graphs), round(longer * (known.bytes or 0))
+        elif nbytes is not None and not measured:
             nbytes = max(round(times * nbytes), nbytes)
-            if isinstance(before, RetainedGraphs) and before.measured:
-                nbytes = round(graphs / before.graphs * (before.bytes or 0))
-        measured = fact.measured or (isinstance(before, RetainedGraphs) and before.measured)
         steps = fact.optimizer_steps if last == fact.last_batch else 0
         return replace(
             fact,

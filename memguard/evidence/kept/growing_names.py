@@ -45,8 +45,8 @@ DEVICE_SHARE, OWN_SHARE = 0.02, 0.25
 STEP, MOST_LOOKS = 0.5, 16
 """And by this share of all that it rose, so that looks grow rare."""
 AGAIN: Final = 0.06
-"""Once a holder was reported it is measured anew after so many more of all batches: its last figure is near the end's.
-"""
+"""Once a holder was reported it is measured anew after so many more of all training batches, so that its last figure is
+near the end's."""
 RISES: Final = 2
 """Looks in a row at which a name kept more than at the one before."""
 NEARLY: Final = 0.9
@@ -93,7 +93,7 @@ class GrowingNamesProbe(Probe):
         self._num_facts = 0
         self._is_asked = False
         self._again: int | None = None
-        """The batch from which on reported holders are measured anew; None before there are any."""
+        """The training batch from which on reported holders are measured anew; None before there are any."""
         self.unsubscribe("on_batch_end")
 
     def on_records(self, records: Sequence[BatchRecord]) -> None:
@@ -103,8 +103,7 @@ class GrowingNamesProbe(Probe):
             if self._has_reported():
                 self._again = 0
                 self.hear("on_batch_end")
-        if self._again is not None and self.watch.batches >= self._again and records[-1].stage is Stage.TRAIN:
-            self.watch.look_closely(1, surely=True)
+                self.watch.look_from(0)
         for record in records:
             if record.stage is not Stage.TRAIN or record.allocated_end_bytes is None:
                 continue
@@ -126,14 +125,15 @@ class GrowingNamesProbe(Probe):
         if self._is_asked:
             self._is_asked = False
             self._look()
-        elif self._again is not None and watch.batches >= self._again:
+        elif self._again is not None and watch.number >= self._again:
             self._measure_anew(kept_by_name(self._survey().snapshot))
         else:
             return
         if self._again is None:
             self.unsubscribe("on_batch_end")
         else:
-            self._again = watch.batches + round(AGAIN * watch.batches) + 1
+            self._again = watch.number + round(AGAIN * watch.number) + 1
+            watch.look_from(self._again)
 
     def on_run_end(self) -> None:
         """The last look, where anything is left of what the program had."""
@@ -151,7 +151,7 @@ class GrowingNamesProbe(Probe):
         else:
             self._is_asked = True
             self.hear("on_batch_end")
-            self.watch.look_closely(1, surely=True)
+            self.watch.look_from(0)
         self._at = floor
         least = min(DEVICE_SHARE * (self.watch.device_total_bytes or 0), OWN_SHARE * self._base)
         self._due = round(max(floor + max(LEAST, least), self._base + (floor - self._base) / (1 - STEP)))
@@ -387,6 +387,9 @@ def _measured(fact: Any, one: Kept, owned: Container[int], batch: int, *, at_end
     changes: dict[str, Any] = {"batch": batch, field: nbytes, "final": at_end and not isinstance(fact, RetainedGraphs)}
     if isinstance(fact, RetainedGraphs):
         changes["measured"] = True
+        if one.length and one.graphs and not fact.carried:  # else one graph may reach those of all batches
+            graphs = min(one.graphs, batch - fact.first_batch + 1)
+            changes |= {"graphs": graphs, "followed": 0, "last_batch": batch}
     elif isinstance(fact, KeptOutputs):
         count, scaled = one.length or len(one.objects), round(times * fact.tensors)
         if fact.what == OF_BATCHES:  # of each there may be several elements

@@ -47,6 +47,8 @@ class Kept:
     storages: dict[int, int] = field(default_factory=dict)
     objects: set[int] = field(default_factory=set)
     """Identities of what goes by it: a model in an attribute of each of several objects."""
+    graphs: int = 0
+    """Graphs that end below it."""
     is_whole: bool = True
     """Whether all graphs below it were gone through: they may have too many nodes."""
     weights: set[int] = field(default_factory=set)
@@ -92,6 +94,7 @@ def kept_by_name(snapshot: HeapSnapshot, *, whole: bool = False) -> dict[Name, K
                 numbers.setdefault(name, set()).update(below)
                 kept.is_whole = kept.is_whole and not graphs.is_spent
     for name, own in numbers.items():
+        found[name].graphs = len(own)
         found[name].storages.update(graphs.storages_of(own))
     return found
 
