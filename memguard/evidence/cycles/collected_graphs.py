@@ -197,7 +197,7 @@ def _describe(garbage: list[Any]) -> Garbage:
     found = Garbage()
     tensors = [obj for obj in garbage if is_tensor(obj)]
     found.bytes = sum(storages_of(tensors).values())
-    numbers = {id(tensor) for tensor in tensors}
+    numbers, known = {id(tensor) for tensor in tensors}, {id(obj) for obj in garbage}
     best, is_closed = 2, False
     for obj in garbage:
         kind = type(obj)
@@ -212,6 +212,8 @@ def _describe(garbage: list[Any]) -> Garbage:
             closing = _exception_in(obj)
             if best == 1 and (closing is None or is_closed):
                 continue  # what merely hangs on an exception's traceback is in no circle itself
+            if not _leads_to(obj, numbers, known):
+                continue  # the exception of an import, say, that was made while a model was built
             best, is_closed = 1, closing is not None
             name, code = closing or _local_of(obj, numbers), obj.f_code
             line = _line_that_sets(closing, code) or obj.f_lineno
@@ -231,6 +233,19 @@ def _exception_in(frame: types.FrameType) -> str | None:
                 return name
             trace = trace.tb_next
     return None
+
+
+def _leads_to(frame: types.FrameType, tensors: set[int], garbage: set[int]) -> bool:
+    """Whether a frame's variables lead to a tensor that is garbage, by way of garbage alone."""
+    waiting, seen = list(read_locals(frame).values()), {id(frame)}
+    while waiting:
+        obj = waiting.pop()
+        if id(obj) in tensors:
+            return True
+        if id(obj) in garbage and id(obj) not in seen:
+            seen.add(id(obj))
+            waiting += gc.get_referents(obj)
+    return False
 
 
 def _line_that_sets(name: str | None, code: types.CodeType) -> int | None:

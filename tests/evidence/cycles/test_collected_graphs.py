@@ -125,6 +125,30 @@ def test_an_object_in_a_circle_is_named() -> None:
     assert (fact.place.holder, fact.place.line) == ("Keeper.me", line_of("circle"))
 
 
+def _fail_beside() -> None:
+    """Leaves an error that holds its own frame, as an import in the midst of a program may."""
+    try:
+        raise LookupError
+    except LookupError as error:
+        kept = error
+    assert kept
+
+
+def test_an_error_that_leads_to_no_tensor_is_not_the_circle() -> None:
+    """Its frame is garbage too, but nothing would be freed without it."""
+    gc.collect()
+    gc.disable()
+    try:
+        _fail_beside()
+        Keeper(torch.rand(64))
+        found = look_at_garbage()
+    finally:
+        gc.enable()
+    assert found is not None
+    assert found.text is not None
+    assert "Keeper.me" in found.text
+
+
 def test_a_function_that_keeps_its_output_is_named() -> None:
     """An output on ctx makes a circle of node and tensor: the function and the line are told."""
     model, x = WithFunction(KeepsOutput), torch.randn(4, 8)
