@@ -17,6 +17,7 @@ from memguard.records.shape_table import ShapeTable
 from memguard.records.stats import BatchRecord, Run, Series, Stage, limit_of
 from memguard.records.summary import Summary
 from memguard.rules.arbiter import Arbiter, attribute
+from memguard.rules.finding_text import SO_FAR
 from memguard.rules.growth_attribution import GrowthAttribution
 from memguard.rules.interface import Rule
 from memguard.rules.selection import Subscriptions, part_of
@@ -214,7 +215,9 @@ class RuleRunner:
         self.summary.ended, self.summary.is_running = reason, False
         self.summary.overhead_seconds, self.summary.overhead_share = overhead["seconds"], overhead["share"]
         self.summary.start_up_seconds = start_up_seconds
-        self.summary.findings = list(self.arbiter.findings.values())
+        # What was more at an earlier moment keeps the words of then, but does not grow any more.
+        found = self.arbiter.findings.values()
+        self.summary.findings = [replace(finding, message=finding.message.replace(SO_FAR, "")) for finding in found]
         told: dict[str, Any] = {"reason": reason, "batches": batches, "overhead": overhead, "notes": self.summary.notes}
         told["start_up_seconds"] = start_up_seconds
         for finding in self.summary.findings:

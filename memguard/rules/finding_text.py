@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import NOWHERE, Fact, ModelCalled, Place, RanOutOfMemory
@@ -74,9 +74,12 @@ def from_post_mortem(rule: Rule, fact: Fact, cause: str) -> Claim | None:
     )
 
 
+SO_FAR: Final = " so far"
+
+
 def so_far(run: Run) -> str:
     """What is added to a figure that goes on growing; nothing at the end, whose figures are final."""
-    return "" if run.ended else " so far"
+    return "" if run.ended else SO_FAR
 
 
 def is_some_of_peak(nbytes: int, peak_bytes: int) -> bool:

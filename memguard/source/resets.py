@@ -101,10 +101,15 @@ def is_reset_by_base(model: SourceModel, owner: str) -> bool:
     kind = next((node for node in model.all_of(ast.ClassDef) if node.name == owner), None)
     if kind is None or not kind.bases or any(isinstance(n, FUNCTIONS) and n.name == "reset" for n in kind.body):
         return False
+    return is_called_on(model, owner, "reset")
+
+
+def is_called_on(model: SourceModel, owner: str, method: str) -> bool:
+    """Whether a method is called on what may be an object of a class."""
     pairs = [pair for node in model.all_of(ast.Assign, ast.AnnAssign) for pair in assigned_pairs(node)]
     made = {last_part(target): called_name(value) for target, value in pairs if isinstance(value, ast.Call)}
     calls = (node.func for node in model.all_of(ast.Call) if isinstance(node.func, ast.Attribute))
-    return any(call.attr == "reset" and made.get(last_part(call.value), owner) == owner for call in calls)
+    return any(call.attr == method and made.get(last_part(call.value), owner) == owner for call in calls)
 
 
 def _home(model: SourceModel, name: str, line: int) -> ast.AST:

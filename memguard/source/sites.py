@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, final
 
 from memguard.records.facts import NOWHERE, Place
 from memguard.source.expressions import (
+    FUNCTIONS,
     LOOPS,
     FunctionNode,
     block_spans,
@@ -21,6 +22,7 @@ from memguard.source.expressions import (
     targets_of,
 )
 from memguard.source.model import SourceModel
+from memguard.source.resets import begins_attribute, is_called_on
 from memguard.source.vocabulary import REMOVES
 
 _CAPTURES = frozenset({"torch.cuda.graph", "cuda.graph", "torch.cuda.make_graphed_callables", "make_graphed_callables"})
@@ -202,17 +204,38 @@ class AutocastRegions:
         return any(value is not None and self.is_one(value) for value in returned)
 
 
-# Hooks that put aside what autograd saves: ``saved_tensors_hooks(pack, unpack)``, and classes made of it
+# What empties a holder: a method of its class, or of two hooks (``saved_tensors_hooks(pack, unpack)``) the second one
 
+_EMPTIES = frozenset({"reset", "clear"})
+_METRIC = "Metric"
 _HOOKS = "saved_tensors_hooks"
 
 
-def remedy_of_stash(place: Place) -> str | None:
-    """What to change where a statement is part of a pack hook, and nothing takes out what it puts aside; else None."""
+def remedy_at(place: Place) -> str | None:
+    """What to do about a holder that keeps filling, where the code says what would empty it; else None."""
     model, name = SourceModel.of(place.file), (place.function or "").rpartition(".")[2]
-    stash = (place.holder or "").rpartition(".")[2]
+    owner, _, stash = (place.holder or "").rpartition(".")
     if model is None or not name or not stash:
         return None
+    return _remedy_of_stash(model, name, stash) or _remedy_of_class(model, owner, stash)
+
+
+def _remedy_of_class(model: SourceModel, owner: str, stash: str) -> str | None:
+    """The method that begins an attribute anew: its class may have one, and each metric inherits one."""
+    for kind in model.all_of(ast.ClassDef):
+        if kind.name != owner:
+            continue
+        own = [node for node in kind.body if isinstance(node, FUNCTIONS) and node.name in _EMPTIES]
+        method = next((node.name for node in own if begins_attribute(node, stash) or _takes_out(node, stash)), None)
+        if method is None and any((last_part(base) or "").endswith(_METRIC) for base in kind.bases):
+            method = "reset"
+        if method is not None and not is_called_on(model, owner, method):
+            return f"call {method}() on the {owner} once an epoch is over and its value is known."
+    return None
+
+
+def _remedy_of_stash(model: SourceModel, name: str, stash: str) -> str | None:
+    """What to change where a function is a pack hook, and nothing takes out what it puts aside."""
     for call in model.all_of(ast.Call):
         hooks = [last_part(arg) for arg in (*call.args, *(keyword.value for keyword in call.keywords))][:2]
         if len(hooks) == 2 and hooks[0] == name and (last_part(call.func) == _HOOKS or _is_constructor(model, call)):

@@ -31,7 +31,7 @@ from memguard.records.stats import BatchRecord, Stage
 from memguard.records.step_floor import StepFloor
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
-from memguard.source.sites import remedy_of_stash
+from memguard.source.sites import remedy_at
 from memguard.thresholds import EXPLAINED, NOTABLE_SHARE, PEAK_SHARE, WORD_SHARE
 from memguard.torch_objects.module_parts import gradients_of, parameters_of
 from memguard.torch_objects.storages import owned_storages, storages_of
@@ -283,7 +283,7 @@ class GrowingNamesProbe(Probe):
             what=_OF_STATES if of_states else "{count} elements" if length else OF_BATCHES,
             remedy="keep the numbers that are needed of each, and let its optimizer go."
             if of_states
-            else remedy_of_stash(place),
+            else remedy_at(place),
             cached=is_lru or is_cache(place.file, place.line, place.holder),
             weights=weights,
             capacity=capacity,

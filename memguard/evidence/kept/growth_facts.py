@@ -20,7 +20,7 @@ from memguard.records.facts import Fact, GrowingParameters, KeptOnHost, KeptOutp
 from memguard.records.stats import Stage
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
-from memguard.source.sites import remedy_of_stash
+from memguard.source.sites import remedy_at
 from memguard.torch_objects.storages import storages_of
 
 MIN_PIN_BYTES = 64 * 1024
@@ -139,7 +139,7 @@ class GrownContainers:
             weights=growth.weights,
             capacity=None if outgrew(growth.length, growth.capacity) else growth.capacity,
             cached=is_cache(place.file, place.line, place.holder),
-            remedy=remedy_of_stash(place),
+            remedy=remedy_at(place),
         )
 
     def _tell_trained(self, growth: ContainerGrowth, batches: int) -> None:

@@ -33,6 +33,7 @@ from memguard.records.stats import Stage
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
 from memguard.source.reads import is_left_by_each_turn
+from memguard.source.sites import remedy_at
 from memguard.source.stores import carries_itself, is_in_loop
 from memguard.torch_objects.module_parts import parts_of
 from memguard.torch_objects.storages import StorageRef, owned_storages, storage_key, storages_of
@@ -254,7 +255,7 @@ class OutputsProbe(Probe):
             bounded=bounded,
             cached=is_cache(place.file, place.line, place.holder),
             what=OF_BATCHES,
-            remedy=_PREDICTIONS if (place.holder or "").endswith("._trainer") else None,
+            remedy=_PREDICTIONS if (place.holder or "").endswith("._trainer") else remedy_at(place),
         )
         watch.kept.append(fact)
         self.report(fact)
