@@ -30,6 +30,7 @@ from memguard.rules.interface import DEVICE, Rule
 from memguard.rules.kept_storage import (
     MIN_BATCHES,
     cause_of,
+    fits,
     is_large_pile,
     is_pile,
     never_stops,
@@ -63,6 +64,8 @@ class KeptCaches:
         """A warning where nothing bounds one, or where a later pass over the data brings new keys again."""
         if not isinstance(fact, KeptOutputs) or not fact.cached or fact.weights or not is_pile(fact):
             return
+        if fits(fact, run):
+            return  # it is bounded, and there is room for as much as it may have
         if self._heaviest is None or fact.bytes_per_batch > self._heaviest.bytes_per_batch:
             self._heaviest = fact
         if self._grows_in_later_passes(fact, run):

@@ -130,7 +130,7 @@ class OutputsAccumulate(Rule):
             return ()
         peak = record.allocated_peak_bytes or end
         found = self._floor.observe(record, run, end=end, peak=peak, limit=lambda: limit_of(run))
-        if found is None or fact.bytes_per_batch < EXPLAINED * found.growth.rate or self._fits(fact, run):
+        if found is None or fact.bytes_per_batch < EXPLAINED * found.growth.rate or fits(fact, run):
             return ()
         message = (
             f"{holder(fact.place)} keeps tensors of every batch {in_memory(run)}, {format_bytes(fact.bytes_per_batch)} "
@@ -201,7 +201,7 @@ class OutputsAccumulate(Rule):
             count=fact.tensors,
             since=fact.first_batch,
             batches_left=left if left is not None else 0,
-            is_limited=beside is not None or self._fits(fact, run) or not fact.bytes_per_batch,
+            is_limited=beside is not None or fits(fact, run) or not fact.bytes_per_batch,
             ends=fact.bounded,
             names=fact.parts,
         )
@@ -211,13 +211,6 @@ class OutputsAccumulate(Rule):
         """Whether what the batches to come bring is more than there is room for."""
         room = room_of(run)
         return room is not None and left is not None and fact.bytes_per_batch * left > room
-
-    def _fits(self, fact: KeptOutputs, run: Run) -> bool:
-        """Whether there is room for all that it can have, where that is known: a memory of so many samples."""
-        room = room_of(run)
-        if fact.capacity is None or room is None:
-            return False
-        return max(fact.capacity - fact.tensors, 0) * fact.bytes / fact.tensors <= room
 
     def _beside(self, fact: KeptOutputs) -> str | None:
         """The name that a statement next to this one fills, where a warning of it was given."""
@@ -230,6 +223,14 @@ class OutputsAccumulate(Rule):
         if newest is None or newest.index is None or length is None:
             return None
         return max(length - newest.index - 1, 0)
+
+
+def fits(fact: KeptOutputs, run: Run) -> bool:
+    """Whether there is room for all that it can have, where that is known: a memory of so many samples."""
+    room = room_of(run)
+    if fact.capacity is None or room is None:
+        return False
+    return max(fact.capacity - fact.tensors, 0) * fact.bytes / fact.tensors <= room
 
 
 def what_is_kept(fact: KeptOutputs) -> str:

@@ -88,6 +88,12 @@ def test_a_cache_is_told_once_it_fills_and_is_critical_once_the_floor_leads_to_t
     assert judge(RULES["MG301"](), CACHE, *GROWTH) == []
 
 
+def test_a_cache_with_a_limit_that_fits_is_no_finding() -> None:
+    """It never has more; one that may come to have more than there is room for is told."""
+    told = {size: judge(RULES["MG501"](), record(0), replace(CACHE, capacity=size)) for size in (16, 10_000)}
+    assert {size: len(found) for size, found in told.items()} == {16: 0, 10_000: 1}
+
+
 def test_a_cache_that_is_asked_for_its_keys_first_is_a_remark() -> None:
     """Its keys may come again soon, and then it is as large as it will be."""
     (told,) = judge(RULES["MG501"](), replace(CACHE, bounded=True))
