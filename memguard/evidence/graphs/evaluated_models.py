@@ -36,7 +36,7 @@ class EvaluatedModel:
     """Unused graphs of batches in which another model was trained."""
     row: tuple[int, int] = (-1, 0)
     """Of a model that was never trained: optimizer steps before its last unused graphs, and how many of these came in a
-    row. Another model's batch after them counts for all: a reference model's log-probabilities of a whole roll-out."""
+    row; -1 once another model's batch came next to one: that counts for all, as of a reference model's roll-out."""
     undecided: set[int] = field(default_factory=set)
     """Optimizer steps before unused graphs of evaluation of which nobody knows yet who makes the next one."""
     decided: int = -1

@@ -154,14 +154,17 @@ class EvaluationProbe(Probe):
             near = [self._used_batches.get(mark.batch + by, mark.module) for by in (0, 1)]
             if mark.stage is Stage.TRAIN:
                 near.append(self._used_steps.get(mark.steps, mark.module))
+            in_row = model.row[1] if model.row[0] == mark.steps else 0
             if any(trained != mark.module for trained in near):
-                model.beside += 1 + (model.row[1] if model.row[0] == mark.steps else 0)
-                model.row = (mark.steps, 0)
+                model.beside += 1 + max(in_row, 0)
+                model.row = (mark.steps, -1)
             elif mark.stage is not Stage.TRAIN and self._was_trained(mark):
                 if mark.steps > model.decided:
                     model.undecided.add(mark.steps)
+            elif in_row < 0:
+                model.beside += 1
             else:
-                model.row = (mark.steps, (model.row[1] if model.row[0] == mark.steps else 0) + 1)
+                model.row = (mark.steps, in_row + 1)
             changed[(mark.module, mark.training)] = model
         for (number, _), model in self._models.items():
             if model.undecided:

@@ -91,6 +91,21 @@ def test_a_teacher_with_gradients_is_a_frozen_model() -> None:
         assert fact.frozen and fact.place.line == line_of("taught")
 
 
+def test_a_reference_model_that_answers_for_a_whole_roll_out_is_a_frozen_model() -> None:
+    """Its forwards come in a row, and the steps of the policy after them count for all."""
+    policy, reference = make(), make(1).eval()
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+    with Loop(policy, reference, kinds=[EvaluationProbe]) as loop:
+        for _ in range(2):
+            answers = [reference(torch.randn(2, 8)) for _ in loop.batches(6, Stage.VALIDATION)]
+            for number in loop.batches(3):
+                policy(torch.randn(2, 8)).sum().backward()
+                optimizer.step()
+                if number == 1:
+                    answers.clear()
+    assert [(fact.frozen, fact.count) for fact in loop.of(UnusedGraphs)][:1] == [(True, 6)]
+
+
 @pytest.mark.parametrize(("teaches", "frozen"), [(True, True), (False, False)])
 def test_a_teacher_that_was_trained_before(teaches: bool, frozen: bool) -> None:
     """Its own training is over: in the steps of a student it is a teacher, in a row it is evaluated."""
