@@ -32,7 +32,7 @@ from memguard.records.step_floor import StepFloor
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
 from memguard.source.sites import remedy_at
-from memguard.thresholds import EXPLAINED, NOTABLE_SHARE, PEAK_SHARE, WORD_SHARE
+from memguard.thresholds import EXPLAINED, NOTABLE_SHARE, WORD_SHARE
 from memguard.torch_objects.module_parts import gradients_of, parameters_of
 from memguard.torch_objects.storages import owned_storages, storages_of
 
@@ -224,9 +224,8 @@ class GrowingNamesProbe(Probe):
             if name is None:
                 return
             one = kept[name]
-            is_pile = bool(one.length) and _is_models(one)  # a list of models is no buffer
-            least = (WORD_SHARE if is_pile else NOTABLE_SHARE) * (watch.device_total_bytes or 0)
-            if left < min(least, PEAK_SHARE * (watch.peak_bytes or least)):
+            share = WORD_SHARE if one.length and _is_models(one) else NOTABLE_SHARE  # a list of models is no buffer
+            if left < share * (watch.device_total_bytes or 0):
                 return
             left -= _growth(name, first, last)
             taken.update(one.storages)

@@ -370,9 +370,9 @@ def watch_tables(model: nn.Module) -> None:
 
 
 def test_hooks_that_pile_up_on_a_part_are_named_where_they_are_registered(tmp_path: Path) -> None:
-    """What a module's hooks keep is no part of the module, on a device of which it is less than a tenth too."""
+    """What a module's hooks keep is no part of the module."""
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
-    with memguard.watch(model, device="virtual:1GiB", logdir=tmp_path, quiet=True) as guard:
+    with memguard.watch(model, device="virtual:256MiB", logdir=tmp_path, quiet=True) as guard:
         for number in guard.batches(range(160)):
             if number % 10 == 0:
                 watch_tables(model)

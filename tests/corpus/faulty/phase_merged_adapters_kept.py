@@ -26,7 +26,7 @@ class Syncer:
     def sync(self):
         for name, module in self.model.named_modules():
             if isinstance(module, LoraLinear):
-                self.merged[name] = module.merged()  # !MG308 Syncer.merged
+                self.merged[name] = module.merged()  # !MG313 Syncer.merged
         return sum(float(value[0, 0]) for value in self.merged.values())
 
 

@@ -35,7 +35,7 @@ class Trainer:
             if isinstance(module, LoRALinear):
                 state[name + ".weight"] = module.merged()
         self.server.load_weights(state.items())
-        self.synced = state  # !MG308 Trainer.synced
+        self.synced = state  # !MG313 Trainer.synced
 
     def update(self, x, y):
         for a, b in zip(x.chunk(4), y.chunk(4)):
