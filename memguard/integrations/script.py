@@ -73,7 +73,7 @@ class ScriptGuard:
         self._depth = 0
         self._elsewhere = OtherThreads()
         self._elsewhere.is_idle = self._is_idle
-        self._again = self._disarmed_at = 0
+        self._again = self._disarmed_at = self._armed_until = 0
         self._is_past_dense = False
         self._batch = self._in_batch = self._models = 0
         """Of the last backward: the batch, backwards in it, and models that were known and alive."""
@@ -279,8 +279,11 @@ class ScriptGuard:
             return False
         if not self._is_armed:
             if guard.session.recorder.batch - self._disarmed_at >= INTERVAL:
+                self._armed_until = guard.session.recorder.batch + 1
                 self._arm()
             return self._is_armed
+        if guard.session.recorder.batch < self._armed_until:
+            return True
         self._disarm()
         if not self._is_past_dense and not self._compiled:
             self._strange.install()
@@ -293,7 +296,9 @@ class ScriptGuard:
             self._again += 1
             self._arm()
             if self._guard is not None:
-                self._guard.session.recorder.row.force_slow_path()
+                recorder = self._guard.session.recorder
+                self._armed_until = recorder.batch + INTERVAL
+                recorder.row.force_slow_path()
 
 
 def _nothing(caller: FrameType | None, seconds: float) -> None:

@@ -13,7 +13,7 @@ class Buffer:
     def add(self, s, a, lp, r):
         self.states.append(s)
         self.actions.append(a)
-        self.old_logprobs.append(lp)
+        self.old_logprobs.append(lp)  # !MG106 Buffer.old_logprobs
         self.returns.append(r)
 
     def roll(self):
