@@ -118,15 +118,16 @@ def test_batches_are_counted_by_stage() -> None:
 
 
 def test_graphs_are_counted_and_measured_as_one() -> None:
-    """What was measured is of all batches until then; graphs that are counted later are as large as those were."""
+    """What was measured is of all batches until then, and goes on as it grew, however few are counted later."""
     follow = GrowthAttribution()
     run(follow, 0, 10, 40 * KIB)
     follow.learn(GRAPHS)
     run(follow, 11, 19, 100 * KIB)
     measured = follow.learn(replace(GRAPHS, batch=19, bytes=2000 * KIB, measured=True))
     assert isinstance(measured, RetainedGraphs) and (measured.graphs, measured.last_batch) == (20, 19)
-    counted = follow.learn(replace(GRAPHS, batch=19, graphs=18, last_batch=17, bytes=720 * KIB))
-    assert isinstance(counted, RetainedGraphs) and (counted.graphs, counted.bytes) == (18, 1800 * KIB)
+    run(follow, 20, 29, 100 * KIB)
+    counted = follow.learn(replace(GRAPHS, batch=29, graphs=18, last_batch=17, bytes=720 * KIB))
+    assert isinstance(counted, RetainedGraphs) and (counted.graphs, counted.bytes) == (30, 3000 * KIB)
 
 
 def test_what_comes_now_and_then_is_followed_by_its_last_rate() -> None:
