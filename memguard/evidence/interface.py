@@ -119,9 +119,9 @@ class ProbeContext:
     expected: int | None = None
     """One training batch that is to be looked at, whatever it costs, by its number among training's."""
     due: int | None = None
-    """The number among training's from which on the next one is to be looked at, likewise."""
+    """Probes look at the first training batch with this number or a higher one, whatever it costs."""
     number: int = 0
-    """That of the open batch among those of its stage; on the fast path of the last one that was looked at."""
+    """How many batches of its stage came before the open one; on the fast path, before the last sampled one."""
     rose: int | None = None
     """Batch after which the floor of training was last seen to rise, and close looks were asked for."""
     rises_since: int = 0

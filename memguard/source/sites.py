@@ -212,16 +212,15 @@ _HOOKS = "saved_tensors_hooks"
 
 
 def remedy_at(place: Place) -> str | None:
-    """What to do about a holder that keeps filling, where the code says what would empty it; else None."""
-    model, name = SourceModel.of(place.file), (place.function or "").rpartition(".")[2]
-    owner, _, stash = (place.holder or "").rpartition(".")
-    if model is None or not name or not stash:
-        return None
-    return _remedy_of_stash(model, name, stash) or _remedy_of_class(model, owner, stash)
+    """What to do about a holder that keeps filling from batch to batch, where the code has what would empty it."""
+    return remedy_of_stash(place) or _remedy_of_class(place)
 
 
-def _remedy_of_class(model: SourceModel, owner: str, stash: str) -> str | None:
+def _remedy_of_class(place: Place) -> str | None:
     """The method that begins an attribute anew: its class may have one, and each metric inherits one."""
+    model, (owner, _, stash) = SourceModel.of(place.file), (place.holder or "").rpartition(".")
+    if model is None or not owner:
+        return None
     for kind in model.all_of(ast.ClassDef):
         if kind.name != owner:
             continue
@@ -234,8 +233,12 @@ def _remedy_of_class(model: SourceModel, owner: str, stash: str) -> str | None:
     return None
 
 
-def _remedy_of_stash(model: SourceModel, name: str, stash: str) -> str | None:
-    """What to change where a function is a pack hook, and nothing takes out what it puts aside."""
+def remedy_of_stash(place: Place) -> str | None:
+    """What to change where a statement is part of a pack hook, and nothing takes out what it puts aside; else None."""
+    model, name = SourceModel.of(place.file), (place.function or "").rpartition(".")[2]
+    stash = (place.holder or "").rpartition(".")[2]
+    if model is None or not name or not stash:
+        return None
     for call in model.all_of(ast.Call):
         hooks = [last_part(arg) for arg in (*call.args, *(keyword.value for keyword in call.keywords))][:2]
         if len(hooks) == 2 and hooks[0] == name and (last_part(call.func) == _HOOKS or _is_constructor(model, call)):

@@ -89,7 +89,7 @@ def test_a_cache_is_told_once_it_fills_and_is_critical_once_the_floor_leads_to_t
 
 
 def test_a_cache_with_a_limit_that_fits_is_no_finding() -> None:
-    """It never has more; one that may come to have more than there is room for is told."""
+    """It never grows beyond its limit. A limit that needs more memory than there is gives a finding."""
     told = {size: judge(RULES["MG501"](), record(0), replace(CACHE, capacity=size)) for size in (16, 10_000)}
     assert {size: len(found) for size, found in told.items()} == {16: 0, 10_000: 1}
 

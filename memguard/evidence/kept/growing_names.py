@@ -45,8 +45,7 @@ DEVICE_SHARE, OWN_SHARE = 0.02, 0.25
 STEP, MOST_LOOKS = 0.5, 16
 """And by this share of all that it rose, so that looks grow rare."""
 AGAIN: Final = 0.06
-"""Once a holder was reported it is measured anew after so many more of all training batches, so that its last figure is
-near the end's."""
+"""Share of all training batches after which a reported holder is measured again: its last figure is near the end's."""
 RISES: Final = 2
 """Looks in a row at which a name kept more than at the one before."""
 NEARLY: Final = 0.9

@@ -247,7 +247,7 @@ def handed_facts(watch: ProbeContext, containers: frozenset[int]) -> Iterator[Fa
 
 
 def _is_new(watch: ProbeContext, holder: Holder) -> bool:
-    """Whether a statement makes something larger for good, and was not reported yet."""
+    """Whether a statement adds to something that stays, and no finding names it yet."""
     place = holder.place
     where = (place.file, place.line)
     if not holder.grows or where in watch.told or keeps_a_slice(place.source):

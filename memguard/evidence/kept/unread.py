@@ -18,7 +18,7 @@ from memguard.heap.attributes import is_user_class
 from memguard.heap.walk import Link
 from memguard.records.facts import MicroBatchGraphs, MicroBatchOutputs, Place, UnreadStorages
 from memguard.records.stats import Stage
-from memguard.source.sites import remedy_at
+from memguard.source.sites import remedy_of_stash
 from memguard.torch_objects.module_parts import buffers_of, gradients_of, parameters_of
 
 MIN_BYTES = 16 * 1024
@@ -212,7 +212,7 @@ class UnreadProbe(Probe):
                     inside=way or None,
                     within_step=within_step,
                     peak_bytes=first.peak,
-                    remedy=remedy_at(place),
+                    remedy=remedy_of_stash(place),
                 )
             )
 
