@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import ast
 import enum
-import itertools
-from collections.abc import Iterator
 from typing import final
 
 from memguard.source.expressions import (
     FUNCTIONS,
+    assigned_pairs,
     assigns,
     called_name,
     calls_in,
     first_line,
-    is_none,
     last_part,
+    mentions,
     method_base,
     spans,
     symbol_of,
@@ -25,7 +24,6 @@ from memguard.source.resets import (
     asks_first,
     begins_anew,
     begins_attribute,
-    catches_missing_key,
     is_comprehension,
     is_counted,
     is_measured,
@@ -36,10 +34,7 @@ from memguard.source.resets import (
     runs_once,
     trains,
 )
-from memguard.source.steps import suites_of
 from memguard.source.vocabulary import REMEMBERS
-
-_LEAVES = (ast.Return, ast.Continue)
 
 
 @final
@@ -215,101 +210,20 @@ def is_cache(file: str | None, line: int | None, holder: str | None) -> bool:
         is_made = isinstance(statement, ast.Assign) and spans(statement, line) and assigns(statement, name)
         if is_made and any(called_name(call) in REMEMBERS for call in calls_in(statement)):
             return True
-    fillings = (_Filling(function, target, path) for target, path in _fillings(function, line))
-    return any(filling.is_for_want_of_key() for filling in fillings)
+    return asks_first(function, line) and _is_read_back(function, line)
 
 
-def _fillings(function: ast.AST, line: int) -> Iterator[tuple[ast.Subscript, list[ast.AST]]]:
-    """What a line gives a value under a key, each with the nodes from the function down to the statement."""
-    stack: list[list[ast.AST]] = [[function]]
-    while stack:
-        path = stack.pop()
-        node = path[-1]
-        if isinstance(node, ast.Assign) and spans(node, line):
-            yield from ((target, path) for target in node.targets if isinstance(target, ast.Subscript))
-        stack.extend([*path, child] for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
-
-
-@final
-class _Filling:
-    """One statement that stores under a key: ``self.masks[n] = mask``.
-
-    Args:
-        function: The function around it.
-        target: What it gives a value.
-        path: From the function down to the statement.
-    """
-
-    def __init__(self, function: ast.AST, target: ast.Subscript, path: list[ast.AST]) -> None:
-        self._nodes, self._path = list(ast.walk(function)), path
-        self._container, self._key = ast.unparse(target.value), ast.unparse(target.slice)
-        self._got: set[str] = set()
-        """Variables that have what ``get`` gave for the key."""
-        for node in self._nodes:
-            if isinstance(node, (ast.NamedExpr, ast.Assign)) and self._is_got(node.value):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                self._got.update(one.id for one in targets if isinstance(one, ast.Name))
-
-    def is_for_want_of_key(self) -> bool:
-        """Whether it is done where the key lacks, nothing else is stored there, and what is stored is read back."""
-        items = [node for node in self._nodes if isinstance(node, ast.Subscript) and self._is_item(node)]
-        reads = [item for item in items if isinstance(item.ctx, ast.Load)]
-        if len(items) - len(reads) != 1 or not self._is_guarded():
-            return False
-        return bool(reads) or bool(self._got) or len(getattr(self._path[-1], "targets", ())) > 1
-
-    def _is_guarded(self) -> bool:
-        """Whether it is not reached with a key that is there."""
-        for outer, inner in itertools.pairwise(self._path):
-            if isinstance(outer, ast.If) and self._says(outer.test, there=inner not in outer.body):
-                return True
-            if isinstance(inner, ast.ExceptHandler) and isinstance(outer, ast.Try) and self._tries(outer):
-                return True
-            for block in (suite for suite in suites_of(outer) if inner in suite):
-                before = block[: block.index(inner)]  # type: ignore[arg-type]
-                if any(self._leaves(statement) for statement in before):
-                    return True
-        return False
-
-    def _leaves(self, statement: ast.stmt) -> bool:
-        """Whether a statement ends the call, or the turn of a loop, with what is there."""
-        if isinstance(statement, ast.If):
-            return self._says(statement.test, there=True) and isinstance(statement.body[-1], _LEAVES)
-        return isinstance(statement, ast.Try) and self._tries(statement) and isinstance(statement.body[-1], _LEAVES)
-
-    def _tries(self, statement: ast.Try) -> bool:
-        """Whether it reads the key, and catches that it lacks."""
-        inside = (node for part in statement.body for node in ast.walk(part))
-        return catches_missing_key(statement) and any(map(self._is_item, inside))
-
-    def _says(self, test: ast.expr, *, there: bool) -> bool:
-        """Whether a test holds where the key is there, or where it lacks; one of several that are joined will do."""
-        if isinstance(test, ast.BoolOp):
-            return any(self._says(part, there=there) for part in test.values)
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            return self._says(test.operand, there=not there)
-        if not isinstance(test, ast.Compare):
-            return there and self._is_got(test)
-        operator, other = test.ops[0], test.comparators[0]
-        if isinstance(operator, (ast.In, ast.NotIn)):
-            is_asked = ast.unparse(method_base(other) or other) == self._container
-            return is_asked and ast.unparse(test.left) == self._key and isinstance(operator, ast.In) is there
-        if not is_none(other) or not isinstance(operator, (ast.Is, ast.IsNot)):
-            return False
-        return self._is_got(test.left) and isinstance(operator, ast.IsNot) is there
-
-    def _is_item(self, node: ast.AST) -> bool:
-        """Whether it is what lies under the key."""
-        if not isinstance(node, ast.Subscript):
-            return False
-        return ast.unparse(node.value) == self._container and ast.unparse(node.slice) == self._key
-
-    def _is_got(self, node: ast.expr) -> bool:
-        """Whether it is what ``get`` gave for the key."""
-        if isinstance(node, ast.NamedExpr):
-            return self._is_got(node.value)
-        if isinstance(node, ast.Name):
-            return node.id in self._got
-        if not isinstance(node, ast.Call) or called_name(node) != "get" or (base := method_base(node)) is None:
-            return False
-        return ast.unparse(base) == self._container and bool(node.args) and ast.unparse(node.args[0]) == self._key
+def _is_read_back(function: ast.AST, line: int) -> bool:
+    """Whether what a line stores under a key is made of nothing that lay there, stored there alone, and read."""
+    nodes = list(ast.walk(function))
+    here = (node for node in nodes if isinstance(node, ast.Assign) and spans(node, line))
+    for statement, item in ((one, target) for one in here for target in one.targets):
+        if isinstance(item, ast.Subscript):
+            same = [n for n in nodes if isinstance(n, ast.Subscript) and ast.unparse(n) == ast.unparse(item)]
+            reads = [one for one in same if isinstance(one.ctx, ast.Load)]
+            pairs = [pair for node in nodes for pair in assigned_pairs(node) if called_name(pair[1]) == "get"]
+            got = {ast.unparse(name) for name, call in pairs if last_part(method_base(call)) == last_part(item.value)}
+            made = statement.value if not isinstance(statement.value, ast.Name) else item
+            if len(same) - len(reads) == 1 and not mentions(made, got):
+                return bool(reads or got) or len(statement.targets) > 1
+    return False

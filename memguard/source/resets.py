@@ -353,18 +353,13 @@ def asks_first(function: ast.AST, line: int) -> bool:
 def _asked(node: ast.AST) -> str | None:
     """Whose keys are asked for: ``key in cache``, ``cache.get(key)``, ``cache[key]`` where KeyError is caught."""
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
-        return last_part(node.comparators[0])
+        return last_part(method_base(node.comparators[0]) or node.comparators[0])
     if isinstance(node, ast.Call) and called_name(node) == "get":
         return last_part(method_base(node))
-    if isinstance(node, ast.Try) and catches_missing_key(node):
+    if isinstance(node, ast.Try) and any(last_part(handler.type) == "KeyError" for handler in node.handlers):
         reads = (part for one in node.body for part in ast.walk(one) if isinstance(part, ast.Subscript))
         return next((last_part(part.value) for part in reads), None)
     return None
-
-
-def catches_missing_key(node: ast.Try) -> bool:
-    """Whether a statement catches that a key lacks."""
-    return any(last_part(handler.type) == "KeyError" for handler in node.handlers)
 
 
 # Loops and functions

@@ -189,7 +189,6 @@ def test_a_dict_that_is_filled_where_a_key_lacks_and_read_back_is_a_cache(tmp_pa
         "cache[key] = make(key)  # here\nreturn cache[key]",
         "if key in cache:\n    return\ncache[key] = make(key)  # here",
         "if key not in others:\n    cache[key] = make(key)  # here\nreturn cache[key]",
-        "if key in cache:\n    cache[key] = make(key)  # here\nreturn cache[key]",
         "old = cache.get(key)\ncache[key] = mix(old, make(key))  # here",
         "if key not in cache:\n    cache[key] = make(key)  # here\nelse:\n    cache[key] = cache[key] + make(key)",
         "if key not in cache:\n    cache[key] = make(key)  # here\nelse:\n    cache[key] += make(key)",

@@ -157,9 +157,11 @@ def longest_ahead(values: list[int], lengths: list[int], *, batch_size: int) -> 
 def stretched(entries: tuple[Entry, ...], length: int, longest: int) -> tuple[Entry, ...]:
     """The inputs of a batch with another length in the place of its own."""
     return tuple(
-        (name, tuple(longest if extent == length and at > 0 else extent for at, extent in enumerate(shape)), dtype)
-        if len(shape) > 1
-        else (name, tuple(longest if extent == length else extent for extent in shape), dtype)
+        (
+            name,
+            (*shape[: len(shape) > 1], *(longest if one == length else one for one in shape[len(shape) > 1 :])),
+            dtype,
+        )
         for name, shape, dtype in entries
     )
 

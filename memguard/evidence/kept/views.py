@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -74,53 +74,27 @@ def find_pins(
     pinned = [storage for storage, size in sizes.items() if used[storage] * RATIO < size]
     found = []
     for holder, leaves in survey.by_holder([(link, 0) for storage in pinned for link in links[storage]]):
-        # Of a long container only some elements were looked at.
-        scale = max(holder.length / len(leaves), 1) if holder.length > len(leaves) else 1
-        if scale > 1 and (tensors := tensors_of_all(leaves)) is not None:
-            found += _pins_of_all(holder.place, tensors, views, key_of)
-            continue
-        storages = {key[0] for link in leaves if (key := storage_key(link.value)) is not None}
-        storages -= {storage for storage in storages if _has_others(views[storage], scale)}
-        if not storages:
-            continue
-        total = sum(sizes[storage] for storage in storages)
-        found.append(
-            PinnedStorage(
-                holder.place,
-                views=int(len(leaves) * scale),
-                used_bytes=int(sum(used[storage] for storage in storages) * scale),
-                pinned_bytes=int(total * scale),
-                storages=frozenset(storages),
-                met_bytes=total,
-            )
-        )
+        # Of a long container only some elements were looked at: all are, where that is possible.
+        whole = tensors_of_all(leaves) if holder.length > len(leaves) else None
+        tensors = [link.value for link in leaves] if whole is None else whole
+        scale = max(holder.length / len(tensors), 1) if whole is None else 1
+        kept: dict[int, list[torch.Tensor]] = {}
+        for tensor in tensors:
+            if (key := key_of(tensor)) is not None:
+                kept.setdefault(key[0], []).append(tensor)
+                sizes[key[0]] = key[1]
+        count = shown = total = 0
+        for storage, mine in list(kept.items()):
+            everyone = [*mine, *views.get(storage, ())]
+            if _has_others(everyone, scale) or (own := _shown(everyone)) * RATIO >= sizes[storage]:
+                del kept[storage]
+            else:
+                count, shown, total = count + len(mine), shown + own, total + sizes[storage]
+        if kept:
+            held = None if whole is None else sum(storages_of(whole).values())
+            numbers = (int(count * scale), int(shown * scale), int(total * scale))
+            found.append(PinnedStorage(holder.place, *numbers, frozenset(kept), total, held))
     return tuple(sorted(found, key=lambda pin: -pin.pinned_bytes))
-
-
-def _pins_of_all(
-    place: Place,
-    tensors: Sequence[torch.Tensor],
-    views: Mapping[int, Sequence[torch.Tensor]],
-    key_of: Callable[[torch.Tensor], tuple[int, int] | None],
-) -> list[PinnedStorage]:
-    """What a container pins, of which all tensors are known; with the views of the same storages that others have."""
-    kept: dict[int, list[torch.Tensor]] = {}
-    pinned: dict[int, int] = {}
-    count = used = 0
-    for tensor in tensors:
-        if (key := key_of(tensor)) is not None:
-            kept.setdefault(key[0], []).append(tensor)
-            pinned[key[0]] = key[1]
-    for storage, mine in kept.items():
-        everyone = [*mine, *views.get(storage, ())]
-        shown = _shown(everyone)
-        if shown * RATIO >= pinned[storage] or _has_others(everyone, 1):
-            del pinned[storage]
-            continue
-        count, used = count + len(mine), used + shown
-    total = sum(pinned.values())
-    held = sum(storages_of(tensors).values())
-    return [PinnedStorage(place, count, used, total, frozenset(pinned), total, held)] if pinned else []
 
 
 def _shown(views: Iterable[torch.Tensor]) -> int:

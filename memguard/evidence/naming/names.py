@@ -6,6 +6,7 @@ import collections
 import itertools
 import types
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from memguard.heap.attributes import attributes_of, is_user_class, mro_of, namespace_of
@@ -100,6 +101,7 @@ def sought_of(name: Link, rest: Sequence[Link]) -> NameQuery | None:
     element = links[-2].value if len(links) > 2 and grows < len(links) - 2 else None
     parts = element if type(element) is tuple and len(element) <= MAX_PARTS else ()
     beside = tuple((at, part) for at, part in enumerate(parts) if any(type(part) is kind for kind in _PLAIN))
+    query = NameQuery(name.key, own_classes=own, kinds=kinds, keys=keys, grows=grows, beside=beside)
     owner = parent.value
     if name.via is Via.ATTRIBUTE:
         base = next((str(link.key) for link in reversed(parent.trail()) if link.via in NAMES), None)
@@ -108,17 +110,7 @@ def sought_of(name: Link, rest: Sequence[Link]) -> NameQuery | None:
             base = owner.__name__
         else:
             classes = tuple(_class_name(cls) for cls in mro_of(class_of(owner)) if cls is not object)
-        return NameQuery(
-            name.key,
-            True,
-            classes=classes,
-            base=base,
-            own_classes=own,
-            kinds=kinds,
-            keys=keys,
-            grows=grows,
-            beside=beside,
-        )
+        return replace(query, attribute=True, classes=classes, base=base)
     if type(owner) is Scope:
         file, first_line, function = owner.file, owner.first_line, owner.function
     elif (behind := function_behind(owner)) is not None:
@@ -126,17 +118,7 @@ def sought_of(name: Link, rest: Sequence[Link]) -> NameQuery | None:
         file, first_line, function = code.co_filename, code.co_firstlineno, code.co_name
     else:
         return None
-    return NameQuery(
-        name.key,
-        file=file,
-        first_line=first_line,
-        function=function,
-        own_classes=own,
-        kinds=kinds,
-        keys=keys,
-        grows=grows,
-        beside=beside,
-    )
+    return replace(query, file=file, first_line=first_line, function=function)
 
 
 def class_of(owner: Any) -> type:
