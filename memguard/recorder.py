@@ -45,7 +45,8 @@ BLOCK_SECONDS = 0.5
 """No batch waits longer than until the first one to end after this time."""
 RSS_SECONDS, RSS_LATER_SECONDS, RSS_FIRST = 0.02, 0.25, 512
 """Shorter batches share a reading of the process's resident memory, after the first readings longer ones too: between
-real steps, with cold caches, this system call takes 30 us, an eighth of what a record costs."""
+real steps, with cold caches, this system call takes 30 us, an eighth of what a record costs. The first batches have
+each their own: what the first one allocates once is no growth of those that follow."""
 _make = tuple.__new__  # the constructor of a NamedTuple is one more call, in each batch
 _DESCRIBED = ("device", "device_name", "device_total_bytes", "rank", "world_size")
 
@@ -498,7 +499,7 @@ class Recorder:
 
     def _new_mark(self, stage: Stage, look: object) -> BatchEnd:
         now, batch, index, shapes = self._clock(), self.row.batch, self._index, self._shapes
-        if not self._rss_time <= now < self._rss_next:
+        if self._rss_readings < JUDGED_AT_ONCE or not self._rss_time <= now < self._rss_next:
             self._rss_time, self._rss_bytes = now, self._rss()
             self._rss_readings += 1
             if self._rss_readings == RSS_FIRST:

@@ -94,6 +94,16 @@ def expect_end(row: FastPathState, step: object) -> None:
     row.is_open = True
 
 
+def test_the_first_batches_have_a_reading_of_resident_memory_each() -> None:
+    """However short they are: what the first one allocates is no growth of those that follow."""
+    levels = iter(range(10**9))
+    recorder = make(clock=lambda: 1e9, rss=lambda: next(levels))
+    train(recorder, 4)
+    seen = [record.host_rss_bytes for record in recorder.records]
+    assert len(set(seen)) == len(seen)
+    recorder.close()
+
+
 def test_the_short_way_makes_the_records_of_the_long_one() -> None:
     """Whatever the clock does: a block ends after 64 batches or half a second, and RAM is read as often."""
 

@@ -108,11 +108,14 @@ def user_modules() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def is_user_module_name(name: str) -> bool:
     """Whether a name in `sys.modules` is that of a module of the user's."""
-    module = sys.modules.get(name)
-    if name.partition(".")[0] in LIBRARIES or not issubclass(type(module), types.ModuleType):
+    if name.partition(".")[0] in LIBRARIES:
         return False
-    file = attributes_of(module).get("__file__")
-    return is_user_module(name, file if type(file) is str else None)
+    module = sys.modules.get(name)
+    kind = type(module)
+    if kind is not types.ModuleType and not issubclass(kind, types.ModuleType):
+        return False
+    file = (vars(module) if kind is types.ModuleType else attributes_of(module)).get("__file__")  # of thousands
+    return is_user_file(file) if type(file) is str else name == "__main__"
 
 
 def submodules_of(model: Any, seen: set[int]) -> Iterator[object]:

@@ -376,8 +376,6 @@ class MicroOutputsProbe(Probe):
         if watch.stage is not Stage.TRAIN:
             return
         if watch.optimizer_steps != self._steps:
-            if self._forwards <= FEWEST:
-                self.unsubscribe(_OUTPUTS)
             self._steps, self._forwards = watch.optimizer_steps, 0
             self._forget_step()
         self._forwards += 1

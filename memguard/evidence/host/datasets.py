@@ -231,8 +231,8 @@ def _place(call: LoaderCall | None) -> Place:
 
 LOOKS = (5, 17, 199)
 """Training batches after which they are looked for, each just before a round over all objects (`ScanSchedule`)."""
-HALVES = tuple(look // 2 for look in LOOKS)
-"""Those with whose memory is compared what it is then: what a loop begins with came before."""
+BEFORE = tuple(batch for look in LOOKS for batch in (look // 2, look - look // 4))
+"""Those with whose memory is compared what it is then: what a loop begins with came before, or does not go on."""
 MAX_GENERATORS = 64
 
 
@@ -247,15 +247,15 @@ class GeneratorsProbe(Probe):
 
     def _prepare(self) -> None:
         self._batches = 0
-        self._before: BatchRecord | None = None
+        self._before: list[BatchRecord | None] = []
 
     def on_batch_end(self) -> None:
         """Looks for them now and then."""
         if self.watch.stage is not Stage.TRAIN:
             return
         self._batches += 1
-        if self._batches in HALVES:
-            self._before = self.watch.record
+        if self._batches in BEFORE:
+            self._before.append(self.watch.record)
         if self._batches not in LOOKS:
             return
         if self._batches == LOOKS[-1]:
@@ -273,15 +273,16 @@ class GeneratorsProbe(Probe):
                 known.append(weakref.ref(found))
 
     def _may_keep(self) -> bool:
-        """Whether memory has grown lately, on the device or on the host; where it is known."""
-        before, record = self._before, self.watch.record
-        if before is None or record is None:
+        """Whether memory has grown lately, on the device, or on the host and still; where it is known."""
+        (half, later), record = self._before, self.watch.record
+        self._before = []
+        if half is None or later is None or record is None:
             return True
-        least = MIN_HOST_BYTES * (record.batch - before.batch)
-        on_device = before.allocated_end_bytes is not None and grew(
-            before.allocated_end_bytes, record.allocated_end_bytes
+        on_device = half.allocated_end_bytes is not None and grew(half.allocated_end_bytes, record.allocated_end_bytes)
+        return on_device or all(
+            grew(before.host_rss_bytes, record.host_rss_bytes, MIN_HOST_BYTES * (record.batch - before.batch))
+            for before in (half, later)
         )
-        return on_device or grew(before.host_rss_bytes, record.host_rss_bytes, least)
 
     def remove(self) -> None:
         """Forgets them."""

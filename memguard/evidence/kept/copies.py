@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections import Counter, deque
@@ -88,7 +89,11 @@ def find_copies(
     wanted = [(Counter(_signature(tensor) for tensor in _of_module(model)), model) for model in roots]
     taken: set[int] = set()
     called = {id(model) for model in roots}
-    beside = {_name_of(survey.cause(link)) for link in survey.links if id(link.value) in called}
+
+    @functools.cache  # for the few that are asked about: to name each takes milliseconds
+    def beside() -> set[tuple[object, ...]]:
+        return {_name_of(survey.cause(link)) for link in survey.links if id(link.value) in called}
+
     for link in survey.links:
         tensors = _tensors_of(link.value, watched)
         if not tensors:
@@ -101,7 +106,7 @@ def find_copies(
             share = _share_of(shapes_of_model, shapes, alone, is_named=is_named(link.value))
             if share >= MIN_LOADED_SHARE:
                 place = survey.cause(link)
-                if issubclass(type(link.value), torch.nn.Module) and _name_of(place) in beside:
+                if issubclass(type(link.value), torch.nn.Module) and _name_of(place) in beside():
                     break  # its turn comes: another member of an ensemble, or of a population
                 if not (is_loaded(place) or _is_average(link, place)) and issubclass(type(link.value), dict):
                     place = loaded_by(place, _numbers_around(link)) or place

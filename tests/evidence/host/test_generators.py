@@ -62,6 +62,17 @@ def test_nothing_is_looked_for_where_memory_does_not_grow(grows: bool) -> None:
     assert found is grows
 
 
+def test_nothing_is_looked_for_where_the_host_has_grown_and_grows_no_more() -> None:
+    """Before the fifth batch a run allocates what it needs once, memguard too."""
+    model = nn.Linear(32, 2)
+    with Loop(model, kinds=[GeneratorsProbe]) as loop:
+        for number, x in zip(loop.batches(16), batches(16, keep=False), strict=False):
+            rss = (1 << 28) + (min(number, 3) << 20)
+            loop.record = BatchRecord(batch=number, stage=Stage.TRAIN, time=0.0, seconds=0.0, host_rss_bytes=rss)
+            model(x).sum().backward()
+            assert loop.watch.generators == []
+
+
 class Decoded(Dataset[torch.Tensor]):
     """Pictures, kept as they are decoded."""
 
