@@ -58,10 +58,6 @@ class Derivative:
 
     Marked is what made the gradients that ran into the marked nodes of a forward: each later backward through the
     derivative runs through one of these.
-
-    Args:
-        place: Where it was taken.
-        task: The backward, as torch numbers them.
     """
 
     def __init__(self, place: Place, task: object) -> None:

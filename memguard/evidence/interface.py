@@ -248,11 +248,7 @@ class ProbeContext:
         self.request_attention()
 
     def look_from(self, number: int) -> None:
-        """Asks for a look at the first training batch to come that has this number, or a higher one.
-
-        Args:
-            number: As in `look_at`.
-        """
+        """Asks for a look at the first training batch to come that has this number, or a higher one."""
         self.due = number if self.due is None else min(self.due, number)
         self.request_attention()
 

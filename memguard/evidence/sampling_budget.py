@@ -235,10 +235,6 @@ class RisingFloorProbe(Probe):
 class _Floor:
     """The lowest values of windows of one length.
 
-    Args:
-        window: Batches.
-        least: Rises in a row that tell something.
-
     Attributes:
         floor: That of the last window.
     """

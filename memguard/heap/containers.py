@@ -163,13 +163,7 @@ def elements_of(value: Any) -> Iterable[Any]:
 
 
 def tensors_in(value: Any, depth: int = 6, *, most: int = MAX_TENSORS) -> Iterable[torch.Tensor]:
-    """The tensors in a nest of tuples, lists, dicts, dataclasses and distributions, without running code of the user's.
-
-    Args:
-        value: The nest.
-        depth: Levels that are entered.
-        most: Tensors after which it ends.
-    """
+    """The tensors in a nest of tuples, lists, dicts, dataclasses, distributions; runs no code of the user's."""
     return (value,) if is_tensor(value) else _nested(value, depth, [most, MAX_ELEMENTS])
 
 

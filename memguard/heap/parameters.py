@@ -18,12 +18,7 @@ from memguard.torch_objects.module_parts import parameters_of, parts_of, stepped
 
 @final
 class ParameterAt:
-    """The place of a parameter: called, it gives the parameter that is there now.
-
-    Args:
-        module: The module whose own parameter it is.
-        name: Its name in there.
-    """
+    """The place of a parameter: called, it gives the parameter that is there now."""
 
     __slots__ = ("_module", "_name")
 

@@ -177,11 +177,7 @@ def long_containers(links: Iterable[Link]) -> list[Link]:
 
 
 def unsampled_tensors(links: Iterable[Link]) -> Iterator[Link]:
-    """Links to the other tensors, each once, in the long containers that lead to some tensors.
-
-    Args:
-        links: Lead to those that were met.
-    """
+    """Links to the other tensors, each once, in the long containers that lead to some tensors."""
     links = list(links)
     met = {id(link.value) for link in links}
     for container in long_containers(links):

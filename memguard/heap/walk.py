@@ -36,11 +36,7 @@ MAX_NESTED = 3
 
 @final
 class Budget:
-    """Processor time of this thread to spend on a walk. A garbage collection or another stall in between hardly counts.
-
-    Args:
-        seconds: How much there is.
-    """
+    """Processor time of this thread to spend on a walk. A garbage collection in between hardly counts."""
 
     def __init__(self, seconds: float) -> None:
         self._left = seconds
@@ -238,12 +234,7 @@ class Walk:
 
 @final
 class SlicedWalk:
-    """A walk over everything in reach in slices, watched models before all else.
-
-    Args:
-        models: The watched models.
-        max_objects: Objects that are met in all.
-    """
+    """A walk over everything in reach in slices, watched models before all else."""
 
     def __init__(self, models: Iterable[torch.nn.Module], *, max_objects: int = MAX_OBJECTS) -> None:
         self._models = [weakref.ref(model) for model in models]

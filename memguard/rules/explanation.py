@@ -51,9 +51,6 @@ def setup() -> str:
 def example_of(code: str) -> Example:
     """The example of a rule.
 
-    Args:
-        code: Like ``"MG101"``.
-
     Raises:
         KeyError: There is none.
     """

@@ -296,11 +296,7 @@ def outlook(
 
 @final
 class TrainingFloor:
-    """Where a value leads that is read after each batch of training.
-
-    Args:
-        ratchet: Watches the values.
-    """
+    """Where a value leads that is read after each batch of training."""
 
     def __init__(self, ratchet: GrowthTest) -> None:
         self._ratchet = ratchet

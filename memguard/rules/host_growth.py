@@ -53,13 +53,7 @@ class SampledGrowth:
         """The record at which the reported growth began."""
 
     def grows(self, slow: SlowStats, value: int | None, record: BatchRecord) -> float | None:
-        """Bytes a second by which it grows, if that leads to the limit.
-
-        Args:
-            slow: The reading.
-            value: What it says of the series.
-            record: The first that shows it.
-        """
+        """Bytes a second by which it grows, if that leads to the limit."""
         if self.told or value is None or slow is self._newest:
             return None
         self._newest = slow

@@ -116,12 +116,7 @@ def _is_by_index(node: ast.AST, name: str, line: int, function: ast.AST) -> bool
 
 
 def has_limit(file: str | None, holder: str | None) -> bool:
-    """Whether a container never holds more than so much: it has a maxlen, or something is taken out of it.
-
-    Args:
-        file: Where it is filled.
-        holder: Its name, like ``best`` or ``Trainer.best``.
-    """
+    """Whether a container never holds more than so much: it has a maxlen, or something is taken out of it."""
     model, (name, attribute) = SourceModel.of(file), symbol_of(holder)
     if model is None or not holder:
         return False
@@ -132,11 +127,6 @@ def is_made_anew(file: str | None, line: int | None, holder: str | None) -> bool
     """Whether each turn of the loop around a line first gives a name something that does not come of what it was.
 
     ``images = batch.to(device)`` and then ``images = interpolate(images, size)``: its size changes, and nothing grows.
-
-    Args:
-        file: Where it is set.
-        line: A statement that sets it.
-        holder: Its name.
     """
     model, (name, _) = SourceModel.of(file), symbol_of(holder)
     if model is None or line is None or not holder:
@@ -193,11 +183,6 @@ def is_cache(file: str | None, line: int | None, holder: str | None) -> bool:
 
     Such a thing is read back under the key that it is filled under, and filled for want of that key alone. Results that
     pile up are not: a check against duplicates reads nothing back, a bank or a sum stores under keys that it has, too.
-
-    Args:
-        file: Where it is.
-        line: The statement, or a cached function's first line.
-        holder: Its name, like ``mask`` or ``Net.masks``.
     """
     model, (name, _) = SourceModel.of(file), symbol_of(holder)
     if model is None or line is None or not holder:

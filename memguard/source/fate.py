@@ -280,10 +280,6 @@ def keeps_graph(code: CodeType, line: int) -> bool:
     """Whether the graph of what is called on a line neither leaves the function nor meets a backward in it.
 
     It is not returned, yielded, put under an attribute or into what the function was given; at most it is added up.
-
-    Args:
-        code: The function, or a script.
-        line: The line.
     """
     model = SourceModel.of(code.co_filename)
     if model is None or fate_of(code.co_filename, line, code.co_name) is not Fate.UNUSED:

@@ -130,11 +130,6 @@ def is_left_unread(file: str, line: int, name: str) -> bool:
     """Whether every turn of a loop sets a variable on a line by a call, and nothing reads the last turn's value.
 
     What reads the variable comes below that statement in the loop, and in no function inside.
-
-    Args:
-        file: A source file.
-        line: The line of an assignment.
-        name: The variable.
     """
     turn = _turn_that_sets(file, line, name)
     if turn is None or not isinstance(turn.statement.value, ast.Call):
@@ -151,13 +146,7 @@ def is_left_unread(file: str, line: int, name: str) -> bool:
 
 
 def is_left_by_each_turn(file: str, line: int, name: str) -> bool:
-    """Whether every turn of a loop sets a variable on a line, and none deletes it; whatever reads it.
-
-    Args:
-        file: A source file.
-        line: The line of an assignment.
-        name: The variable.
-    """
+    """Whether every turn of a loop sets a variable on a line, and none deletes it; whatever reads it."""
     turn = _turn_that_sets(file, line, name)
     return turn is not None and not any(
         isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Del) for node in ast.walk(turn.loop)

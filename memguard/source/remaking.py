@@ -25,13 +25,7 @@ _CONSTRUCTORS = frozenset({"__init__", "__post_init__", "__new__", "__setstate__
 
 
 def remade_attribute(file: str, owner: str, name: str) -> Place | None:
-    """Where a method of a class gives an attribute something new; None also where it is dropped somewhere before.
-
-    Args:
-        file: The file of the class.
-        owner: The name of the class.
-        name: The attribute.
-    """
+    """Where a method of a class gives an attribute something new; None also where it is dropped somewhere before."""
     model = SourceModel.of(file)
     for node in model.all_of(ast.ClassDef) if model is not None else ():
         if node.name != owner or model is None:

@@ -198,13 +198,7 @@ def begins_anew(node: ast.AST, name: str) -> bool:
 
 
 def begins_attribute(scope: ast.AST, name: str, *, apart: Collection[int] = ()) -> bool:
-    """Whether a method begins an attribute (or a global) anew, other than where it is filled for the first time.
-
-    Args:
-        scope: The method.
-        name: The attribute.
-        apart: The ids of statements that do not.
-    """
+    """Whether a method begins an attribute (or a global) anew, other than where it is filled for the first time."""
     if not isinstance(scope, FUNCTIONS) or scope.name == "__init__":
         return False
     inside = list(ast.walk(scope))
@@ -246,10 +240,6 @@ def removals_by_alias(model: SourceModel, name: str) -> set[int]:
     """The ids of calls that empty what a name holds, or its elements, by a variable.
 
     ``for values in self.outputs.values(): values.clear()``. One that pops a field of a record leaves the record.
-
-    Args:
-        model: The file.
-        name: The last part of the name.
     """
     found: set[int] = set()
     for call in model.all_of(ast.Call):

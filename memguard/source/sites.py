@@ -67,10 +67,6 @@ def yielded_batch(file: str, first: int) -> tuple[int, str] | None:
     """The first statement of a function that yields what it makes, and its text; None where there is none.
 
     What it only passes on, as the variable of a loop, was put together elsewhere.
-
-    Args:
-        file: The function's file.
-        first: Its first line, decorators included.
     """
     model = SourceModel.of(file)
     parts = list(own_nodes(model.function_of(first))) if model is not None else []
@@ -172,12 +168,7 @@ class AutocastRegions:
         ]
 
     def loop_inside(self, first: int, line: int) -> tuple[bool, bool]:
-        """Whether a function enters a region around a line, and whether a loop lies between that and the line.
-
-        Args:
-            first: The function's first line.
-            line: The line that runs.
-        """
+        """Whether a function enters a region around a line, and whether a loop lies between that and the line."""
         around = [node for node in self._model.all_of(ast.With, *LOOPS) if node.lineno >= first]
         around = [node for node in around if block_spans(node.body, line)]
         loops = False

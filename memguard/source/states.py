@@ -43,11 +43,6 @@ def is_blended_state(file: str, line: int, holder: str) -> bool:
 
     ``self.center = m * self.center + (1 - m) * z``. A sum is no such state, nor is what is only given away or shown:
     those are records of what has been seen.
-
-    Args:
-        file: The file.
-        line: A line of the statement.
-        holder: ``self.name`` for an attribute, else a variable.
     """
     model = SourceModel.of(file)
     if model is None:

@@ -45,12 +45,7 @@ def assigned_at(file: str, line: int) -> tuple[str, str] | None:
 
 
 def spelled(name: str, source: str | None) -> str:
-    """A variable as its user would call it: ``model(...)[1]`` for the ``_`` of ``loss, _ = model(x)``.
-
-    Args:
-        name: The variable.
-        source: The statement that sets it.
-    """
+    """A variable as its user would call it: ``model(...)[1]`` for the ``_`` of ``loss, _ = model(x)``."""
     node = parse_statement(source) if not name.strip("_") else None
     if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
         return name
@@ -181,14 +176,7 @@ def _outlives_its_run(model: SourceModel, line: int, name: str) -> bool:
 
 
 def filled_at(model: SourceModel, scope: Scope, name: str, line: int) -> int | None:
-    """The first line at which the innermost loop around a line adds to a local variable that it does not make anew.
-
-    Args:
-        model: The file.
-        scope: Where the variable is.
-        name: The variable.
-        line: The line that runs.
-    """
+    """The first line at which the innermost loop around a line adds to a local variable that it does not make anew."""
     loops = model.loops_in(scope.node, line)
     if not loops:
         return None
@@ -251,10 +239,6 @@ def passes_on(place: Place, filled: Collection[Place]) -> bool:
     """Whether a statement stores a variable as it is that another filled, or what the function of one returns.
 
     As ``traces.append(trace)`` and ``runs.append(fit(net))`` do.
-
-    Args:
-        place: The statement.
-        filled: Those that filled their variables.
     """
     for value in _stored(parse_statement(place.source)):
         called = called_name(value) if isinstance(value, ast.Call) else None

@@ -20,10 +20,6 @@ def may_train(running: Iterable[CodeType], files: Iterable[str]) -> bool:
     """Whether any function that the running ones may call names PyTorch's engine; True also where that is not known.
 
     A name counts as every function of that name: it finds too many rather than too few.
-
-    Args:
-        running: The functions on the stack.
-        files: The program's own files.
     """
     functions: dict[str, list[CodeType]] = {}
     lines = 0
@@ -69,14 +65,7 @@ def _names_in(code: CodeType) -> set[str]:
 
 @functools.lru_cache(maxsize=1024)
 def is_evaluation(file: str, first: int, function: str, line: int) -> bool:
-    """Whether a function's name, or what a loop around a line in it goes over, speaks of evaluation.
-
-    Args:
-        file: The function's file.
-        first: Its first line.
-        function: Its name.
-        line: The line that runs.
-    """
+    """Whether a function's name, or what a loop around a line in it goes over, speaks of evaluation."""
     if function != "<module>" and _speaks_of_evaluation(function):
         return True
     model = SourceModel.of(file)

@@ -18,11 +18,7 @@ MAX_HOPS = 3
 
 
 def find_upcast(site: Place) -> Place | None:
-    """The statement that casts, or takes the loss of, what a call gave; None if the source does not show it.
-
-    Args:
-        site: The line that called the model.
-    """
+    """The statement that casts, or takes the loss of, what a call gave; None if the source does not show it."""
     model = SourceModel.of(site.file)
     if model is None or site.line is None or not model.lines:
         return None
@@ -42,12 +38,6 @@ def find_loss(
 
     A cast to float32 counts before a loss: without it there would be one copy less. What is called as a loss and
     is in the same file is looked into.
-
-    Args:
-        model: The file.
-        scope: Where to look.
-        before: The last line that counts.
-        hops: Functions that may be entered one from another.
     """
     calls = [call for call in _in_order(scope) if before is None or call.line <= before]
     casts = [call.line for call in calls if is_cast(call.node)]

@@ -203,11 +203,6 @@ def is_graph_cut(file: str | None, line: int | None, holder: str | None) -> bool
     """Whether the graph of what a name holds is cut anywhere in a file, or may be: ``state = state.detach()``.
 
     A detached copy that only lies somewhere else leaves the name with its graph: ``log.append(state.detach())``.
-
-    Args:
-        file: Where the state is made.
-        line: The statement that makes it.
-        holder: Its name, like ``hidden`` or ``Actor.hidden``.
     """
     model = SourceModel.of(file) if holder else None
     if model is None:

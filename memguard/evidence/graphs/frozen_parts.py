@@ -315,12 +315,7 @@ _OF_TORCH = frozenset(vars(nn.Module()))
 
 
 def unheld_parts(model: nn.Module, held: Collection[int]) -> Iterator[nn.Module]:
-    """The outermost trainable parts without a parameter that is held, then the hidden ones.
-
-    Args:
-        model: The model.
-        held: Identities of the parameters that optimizers hold.
-    """
+    """The outermost trainable parts without a parameter that is held, then the hidden ones."""
     yield from _unheld(model, held)
     yield from _hidden(model, held)
 

@@ -25,12 +25,7 @@ MOST_NODES = 10_000
 
 
 def reach_of(marks: Iterable[ForwardGraph], *, deep: bool = False) -> Reach:
-    """Recognises tensors whose graph goes through that of one of some forwards.
-
-    Args:
-        marks: The forwards.
-        deep: Whether to look at more nodes.
-    """
+    """Recognises tensors whose graph goes through that of one of some forwards."""
     keys = {id(mark) for mark in marks}
     return Reach(KEY, lambda sentinel: id(sentinel.mark) in keys, deep=deep)
 
@@ -154,10 +149,6 @@ def needs_changed(node: Any, owned: Collection[int]) -> bool:
 
     A backward would fail there. Nobody can wait for it, and what keeps such a graph wants the value alone. Graphs that
     need no weight's value, and older versions of torch, never show it.
-
-    Args:
-        node: Where the graph ends.
-        owned: The storages of weights, by their keys.
     """
     for current in iter_nodes((node,)):
         for saved, data in raw_saved(current):

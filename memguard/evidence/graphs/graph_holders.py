@@ -49,12 +49,6 @@ class _Kept(NamedTuple):
 class Keepers:
     """Names who keeps graphs that should be gone, and tells it once for each cause.
 
-    Args:
-        watch: What is known of the run.
-        report: Told what was found.
-        holders: Finds who holds what a judge recognises (`Probe.holders`).
-        saved: What backwards with ``retain_graph=True`` left behind.
-
     Attributes:
         causes: In training, and in evaluation.
         unnamed: Training (or not): whose holder only the collector may know; it is asked in the next batch.
@@ -350,12 +344,7 @@ def _with_parts(value: object, seen: set[int]) -> Iterator[object]:
 
 
 def is_fed_back(place: Place, frames: Iterable[FrameType]) -> bool:
-    """Whether what is kept is what a module made from what was there before, as a memory; a running sum is not.
-
-    Args:
-        place: The statement that keeps.
-        frames: The user's frames, innermost first.
-    """
+    """Whether what is kept is what a module made from what was there before, as a memory; a running sum is not."""
     here = (frame for frame in frames if frame.f_code.co_filename == place.file)
     scopes = [{**frame.f_globals, **read_locals(frame)} for frame in here]
     return feeds_itself(place.source, lambda chain: any(is_module(chain, variables) for variables in scopes))

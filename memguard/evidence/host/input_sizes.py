@@ -133,13 +133,7 @@ def varying(batches: Sequence[tuple[Entry, ...]]) -> list[tuple[int, int, list[i
 
 
 def longest_ahead(values: list[int], lengths: list[int], *, batch_size: int) -> int | None:
-    """The longest that a batch will be, if the samples' lengths explain those so far and longer ones are to come.
-
-    Args:
-        values: Lengths of the batches so far, in order.
-        lengths: Of all samples.
-        batch_size: Samples in a batch.
-    """
+    """The longest that a batch will be, if the samples' lengths explain those so far and longer ones are to come."""
     known = set(lengths)
     shift = next((by for by in SHIFTS if all(value - by in known for value in values)), None)
     if shift is None:

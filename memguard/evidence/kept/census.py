@@ -212,13 +212,7 @@ class GraphsBelow:
 
 
 def graphs_below(survey: HolderSearch, link: Link, ignore: Collection[int]) -> GraphsBelow | None:
-    """The graphs of the tensors in a container; None where none has one.
-
-    Args:
-        survey: The walk that met it.
-        link: Leads to the container.
-        ignore: Storages that live anyway, like the weights.
-    """
+    """The graphs of the tensors in a container; None where none has one."""
     found = {id(leaf.value): leaf.value for leaf in survey.snapshot.below(link)}
     tensors = list(found.values())
     carriers = [tensor for tensor in tensors if graph_of(tensor) is not None]

@@ -340,14 +340,7 @@ class CopyGroups:
         self._told = 0
 
     def facts(self, found: Iterable[Copy], frames: Iterable[FrameType], *, batch: int, stage: Stage) -> Iterator[Fact]:
-        """The facts that copies come to, if there are more than ever.
-
-        Args:
-            found: All that there are now, the heaviest first.
-            frames: The user's frames, innermost first.
-            batch: Batch in which they were found.
-            stage: Its stage.
-        """
+        """The facts that copies come to, if there are more than ever."""
         # An optimizer that has not been seen to step yet owns its state all the same.
         copies = [c for c in found if c.bytes and not _is_of_optimizer(c.place)]
         copies = [c for c in copies if not is_on_host(c.place)]

@@ -94,10 +94,6 @@ def find_stored(survey: HolderSearch, *, ignore: Iterable[int] = ()) -> tuple[St
     """Exceptions in the user's variables and containers that hold tensors, by the name that keeps them.
 
     What somebody else holds as well, such as the data that a failed function was given, is none of theirs.
-
-    Args:
-        survey: A walk over the live objects.
-        ignore: Keys of storages that live anyway.
     """
     found: dict[Place, StoredException] = {}
     elsewhere = {*ignore, *_held_otherwise(survey)}
@@ -125,12 +121,7 @@ def _held_otherwise(survey: HolderSearch) -> set[int]:
 
 
 def held_by(error: BaseException, ignore: Container[int]) -> tuple[tuple[str, ...], dict[int, int]]:
-    """The variables of an exception's failed functions that hold tensors, the heaviest first, and all their storages.
-
-    Args:
-        error: The exception.
-        ignore: Keys of storages that live anyway.
-    """
+    """The variables of an exception's failed functions that hold tensors, heaviest first, and all their storages."""
     sizes: dict[str, int] = {}
     total: dict[int, int] = {}
     for frame, _ in failed_frames(error, running_frames()):

@@ -223,12 +223,7 @@ def swollen_facts(watch: ProbeContext, swollen: Mapping[int, ObjectGrowth]) -> I
 
 
 def handed_facts(watch: ProbeContext, containers: frozenset[int]) -> Iterator[Fact]:
-    """Containers of what DataLoader workers handed over, though nothing is added to them any more.
-
-    Args:
-        watch: The run.
-        containers: Their ids.
-    """
+    """Containers of what DataLoader workers handed over, though nothing is added to them any more."""
     survey = HolderSearch(models=watch.models, extra=watch.roots())
     for link in [link for link in survey.links if id(link.value) in containers]:
         place, length = survey.cause(link), length_of(link.value)

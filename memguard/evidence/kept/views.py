@@ -140,24 +140,14 @@ LARGER = 2
 
 @final
 class ReportedViews:
-    """Reports pinned storages, and remembers of which lines.
-
-    Args:
-        watch: The run.
-        report: Takes the facts.
-    """
+    """Reports pinned storages, and remembers of which lines."""
 
     def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
         self._watch, self._report = watch, report
         self._told: dict[tuple[str | None, int | None], ViewsPinStorage] = {}
 
     def tell(self, pins: tuple[PinnedStorage, ...], known: frozenset[int]) -> None:
-        """Of views that pin what was confirmed.
-
-        Args:
-            pins: All that was found.
-            known: Storages that several rounds saw pinned.
-        """
+        """Of views that pin what was confirmed."""
         watch = self._watch
         for pin in pins:
             where = (pin.place.file, pin.place.line)
@@ -172,12 +162,7 @@ class ReportedViews:
             self.report_one(pin, grows=False)
 
     def report_one(self, pin: PinnedStorage, *, grows: bool) -> None:
-        """Of what views of one holder pin.
-
-        Args:
-            pin: That.
-            grows: Whether more of them come with every batch.
-        """
+        """Of what views of one holder pin."""
         self._watch.pinned.append(pin.storages)
         self._told[pin.place.file, pin.place.line] = fact = ViewsPinStorage(
             **self._watch.now,

@@ -223,11 +223,6 @@ def passes_on(link: Link, frames: Sequence[FrameType], sources: Sources) -> bool
 
     That is one which calls backward, and not in a loop; or one that calls none and is called, through others like it,
     by a function that does.
-
-    Args:
-        link: A name that holds something.
-        frames: The user's frames, innermost first.
-        sources: The parsed files.
     """
     scope = link.parent.value if link.parent is not None else None
     if link.via is not Via.LOCAL or type(scope) is not Scope:
@@ -249,13 +244,7 @@ def passes_on(link: Link, frames: Sequence[FrameType], sources: Sources) -> bool
 
 
 def is_given(link: Link, statement: Statement | None, frames: Sequence[FrameType]) -> bool:
-    """Whether a variable is an argument of a function that runs, and changed once in it: its caller has it too.
-
-    Args:
-        link: A name that holds something.
-        statement: What changes it.
-        frames: The user's frames, innermost first.
-    """
+    """Whether a variable is an argument of a function that runs, and changed once in it: its caller has it too."""
     scope = link.parent.value if link.parent is not None else None
     if link.via is not Via.LOCAL or type(scope) is not Scope or statement is None or statement.loops:
         return False

@@ -239,13 +239,7 @@ _MAKES_NAMES = re.compile(r"\bsetattr\s*\(|\b__dict__\s*\[|\b(?:vars|globals|loc
 
 
 def numbered(link: Link, files: Sequence[str], sources: Sources) -> Statement | None:
-    """The statement that makes up names like a link's, if its owner has many that differ in a number only.
-
-    Args:
-        link: A link with a name.
-        files: Where the statement may stand, the likeliest first.
-        sources: The parsed files.
-    """
+    """The statement that makes up names like a link's, if its owner has many that differ in a number only."""
     if link.parent is None or type(link.key) is not str or link.via not in (Via.ATTRIBUTE, Via.GLOBAL):
         return None
     prefix, number = _NUMBER.split(link.key, maxsplit=1)[0], _NUMBER.search(link.key)

@@ -169,11 +169,7 @@ class Variable:
 
 
 def variables_of(stack: Stack) -> Iterator[Variable]:
-    """What the user's code can reach: locals, innermost frame first, globals of its modules, attributes of its objects.
-
-    Args:
-        stack: Where the program stood.
-    """
+    """What the user's code can reach: locals, innermost frame first, globals, attributes of its objects."""
     modules: set[int] = set()
     for frame in stack.frames:
         if not is_user_frame(frame):
@@ -236,22 +232,14 @@ class Feedback:
         self._sources = Sources()
 
     def of(self, variable: Variable) -> tuple[str | None, int | None]:
-        """``"carried"`` or ``"added"`` with the statement's line; None where it is neither.
-
-        Args:
-            variable: A local variable.
-        """
+        """``"carried"`` or ``"added"`` with the statement's line; None where it is neither."""
         if variable.code in self._passing:
             return None, None
         _, scope = self._scope_of(variable)
         return feedback_of(scope, variable.name) if scope is not None else (None, None)
 
     def filled_at(self, variable: Variable) -> int | None:
-        """The line at which the loop where its function stands adds to a local container; None without one.
-
-        Args:
-            variable: A local variable.
-        """
+        """The line at which the loop where its function stands adds to a local container; None without one."""
         (model, scope), line = self._scope_of(variable), variable.place.line
         if model is None or scope is None or line is None:
             return None
@@ -264,12 +252,7 @@ class Feedback:
 
 
 def filling_statement(variable: Variable, sources: Sources) -> Statement | None:
-    """The statement that adds tensors to a variable or an attribute, wherever in the user's source it is.
-
-    Args:
-        variable: What holds them, one of `variables_of`.
-        sources: The parsed files.
-    """
+    """The statement that adds tensors to a variable or an attribute, wherever in the user's source it is."""
     name = variable.link
     if name is None:
         return None

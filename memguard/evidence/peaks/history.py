@@ -27,9 +27,6 @@ MAX_ENTRIES = 100_000
 class AllocationRecording:
     """At most one at a time; what somebody else records is read along on a virtual device and left alone on others.
 
-    Args:
-        watch: Who can record.
-
     Attributes:
         is_on: Whether there is one.
     """
@@ -210,12 +207,7 @@ def surviving(timeline: AllocationTimeline, *, at_least: int, newest: int = 0) -
 
 
 def swelling(timeline: AllocationTimeline, *, at_least: int) -> list[tuple[Place, int, int]]:
-    """The user's lines that make a larger tensor each time, of which the newest lives: ``x = torch.cat([x, new])``.
-
-    Args:
-        timeline: Some batches.
-        at_least: Times that it was made larger.
-    """
+    """The user's lines that make a larger tensor each time, of which the newest lives: ``x = torch.cat([x, new])``."""
     blocks: dict[Frame, list[Block]] = defaultdict(list)
     for block in timeline.blocks:
         if (line := timeline.user_line(block.made)) is not None:

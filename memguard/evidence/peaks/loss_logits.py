@@ -43,12 +43,7 @@ class InnerLogits(NamedTuple):
 
 
 def inner_logits(output: object, min_width: int) -> InnerLogits | None:
-    """The logits behind a loss that a model answered with; None where the answer is no loss, or they are narrow.
-
-    Args:
-        output: The model's answer.
-        min_width: The least number of classes.
-    """
+    """The logits behind a loss that a model answered with; None where the answer is no loss, or they are narrow."""
     for tensor in tensors_in(output, 2):
         if tensor.dim() or tensor.grad_fn is None:
             continue
@@ -141,10 +136,6 @@ def upcast_in(timeline: AllocationTimeline, float32_bytes: int) -> Upcast | None
     """The first tensor of the logits' size in float32 that is made while one of half its size is alive, and the peak.
 
     Logits that the model makes in float32, a loss in chunks and one that copies nothing have no such tensor.
-
-    Args:
-        timeline: One batch.
-        float32_bytes: The logits' size in float32.
     """
     least, most = LEAST * float32_bytes, MOST * float32_bytes
     copies = [block for block in timeline.blocks if least < block.size <= most]
@@ -157,13 +148,7 @@ def upcast_in(timeline: AllocationTimeline, float32_bytes: int) -> Upcast | None
 
 
 def saved_by_slices(timeline: AllocationTimeline, logits_bytes: int, float32_bytes: int) -> int:
-    """How much lower a batch's peak is where all that has the logits' size comes in slices, one after the other.
-
-    Args:
-        timeline: One batch.
-        logits_bytes: The logits' size as the model makes them.
-        float32_bytes: In float32.
-    """
+    """How much lower a batch's peak is where all that has the logits' size comes in slices, one after the other."""
     sizes = {logits_bytes, float32_bytes}
     blocks = [b for b in timeline.blocks if any(LEAST * size < b.size <= MOST * size for size in sizes)]
     peak = timeline.peak()

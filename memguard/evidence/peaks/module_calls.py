@@ -52,12 +52,7 @@ class Moment(NamedTuple):
 
 @final
 class ModuleCalls:
-    """Hooks on all modules, for one forward.
-
-    Args:
-        read: One look at the device.
-        failed: Called with an exception of a hook.
-    """
+    """Hooks on all modules, for one forward."""
 
     def __init__(self, read: Callable[[], MemoryStats], failed: Callable[[Exception], None]) -> None:
         self._read = read

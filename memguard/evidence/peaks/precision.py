@@ -108,9 +108,6 @@ def spans_batches(frame: FrameType | None) -> bool:
 
     Where the model's call is the first that is heard of a batch, the last one ends inside the region of the next. And a
     checkpointed block that backward computes again is computed under the autocast of its forward.
-
-    Args:
-        frame: Where the stack begins.
     """
     loops = False
     while frame is not None:

@@ -57,12 +57,7 @@ class PreviousLook:
     """Other variables of the same function that hold the outputs."""
 
     def forward_over(self, output: object, peak: int | None) -> None:
-        """The forward is over: where its backward comes back to it, it is asked once more.
-
-        Args:
-            output: What it gave.
-            peak: The batch's, up to here.
-        """
+        """The forward is over: where its backward comes back to it, it is asked once more."""
         self.peak, self.is_past_forward = peak, True
         for tensor in tensors_in(output):
             if tensor.grad_fn is not None:
@@ -176,10 +171,6 @@ class PeakAtRelease:
     """Reads the device's peak as each of some tensors goes, for as long as half of their bytes are there.
 
     Holds the tensors weakly; a view of one that is looked for counts as itself.
-
-    Args:
-        tensors: That are alive now.
-        read: One look at the device, without consequences.
 
     Attributes:
         peak: The last reading, in bytes; None before the first, and without an allocator's numbers.
