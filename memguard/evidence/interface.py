@@ -382,25 +382,5 @@ class Probe(ABC):
         """The run is over: what was told is counted once more, from the last look at it."""
 
 
-EVENTS: tuple[str, ...] = (
-    "on_model",
-    "on_optimizer",
-    "on_stage_start",
-    "on_stage_end",
-    "on_batch_start",
-    "on_forward_start",
-    "on_forward_end",
-    "on_forward_in_handler",
-    "on_stem_end",
-    "on_backward_start",
-    "on_loss",
-    "on_backward_end",
-    "on_optimizer_step_start",
-    "on_optimizer_step_end",
-    "on_returned",
-    "on_batch_end",
-    "on_records",
-    "on_exception",
-    "on_run_end",
-)
+EVENTS: tuple[str, ...] = tuple(name for name in vars(Probe) if name.startswith("on_"))
 """Every event a probe can hear."""

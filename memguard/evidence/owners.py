@@ -84,6 +84,20 @@ def count_owners(
     )
 
 
+# Tensors of state per parameter; checked in torch 2.13.
+_STATE = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "SparseAdam": 2, "Adadelta": 2, "Rprop": 2}
+
+
+def state_tensors(name: str, group: dict[str, Any]) -> int | None:
+    """Tensors of state per parameter of a class of torch.optim; None where that is not known."""
+    if name == "SGD":
+        return int(bool(group.get("momentum")))
+    if name == "RMSprop":
+        return 1 + bool(group.get("momentum")) + bool(group.get("centered"))
+    tensors = 1 if name == "Adagrad" else _STATE.get(name)
+    return None if tensors is None else tensors + bool(group.get("amsgrad"))
+
+
 def state_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     """The tensors of an optimizer's state."""
     for state in list(vars(optimizer).get("state", {}).values()):

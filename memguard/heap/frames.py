@@ -82,14 +82,10 @@ def user_frames(frame: FrameType | None = None) -> Iterator[FrameType]:
             start = start.f_back
 
 
-def running_frames(frame: FrameType | None = None) -> set[int]:
-    """Ids of the frames that run on this thread.
-
-    Args:
-        frame: Where to begin; the caller's frame if not given.
-    """
+def running_frames() -> set[int]:
+    """Ids of the frames that run on this thread."""
     found: set[int] = set()
-    frame = sys._getframe(1) if frame is None else frame
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         found.add(id(frame))
         frame = frame.f_back
@@ -168,11 +164,10 @@ def is_script(file: str) -> bool:
     return type(name) is str and name == file and not sys.flags.interactive
 
 
-def call_site(frame: FrameType | None = None) -> Place:
+def call_site() -> Place:
     """Where the user's innermost function stands at this moment; nowhere if no code of the user's is running."""
-    for found in user_frames(sys._getframe(1) if frame is None else frame):
-        return place_of(found)
-    return NOWHERE
+    frame = next(user_frames(sys._getframe(1)), None)
+    return NOWHERE if frame is None else place_of(frame)
 
 
 def place_of(frame: FrameType) -> Place:

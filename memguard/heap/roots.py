@@ -201,14 +201,15 @@ def _with_those_below(kinds: Iterable[type]) -> Iterator[type]:
         yield from _with_those_below(type.__subclasses__(kind))
 
 
+_CODES = (
+    *((types.GeneratorType, "gi_code"), (types.CoroutineType, "cr_code")),
+    *((types.AsyncGeneratorType, "ag_code"), (types.FunctionType, "__code__")),
+)
+
+
 def _is_root(obj: Any) -> bool:
     kind = type(obj)
-    if kind is types.GeneratorType:
-        return is_user_file(obj.gi_code.co_filename)
-    if kind is types.CoroutineType:
-        return is_user_file(obj.cr_code.co_filename)
-    if kind is types.AsyncGeneratorType:
-        return is_user_file(obj.ag_code.co_filename)
-    if kind is types.FunctionType:
-        return is_user_file(obj.__code__.co_filename)
+    for base, name in _CODES:
+        if kind is base:
+            return is_user_file(getattr(obj, name).co_filename)
     return issubclass(kind, BaseException) or is_user_class(kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import types
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -130,18 +130,15 @@ class HeapSnapshot:
         """How long every container is, by its id: good for as long as the containers live."""
         return {id(link.value): length_of(link.value) for link in self.links if container_of(type(link.value))}
 
-    def containers(self, ignore: Container[int] = ()) -> Iterator[tuple[Link, ContainerSize]]:
-        """Every container that was met, and what it holds. What an exception keeps with its frames is left out.
-
-        Args:
-            ignore: Keys of storages that live anyway, like the weights.
-        """
+    def containers(self) -> Iterator[tuple[Link, ContainerSize]]:
+        """Every container that was met, and what it holds. What an exception keeps with its frames is left out."""
         bytes_below: dict[int, int] = {}
         met: dict[int, dict[int, int]] = {}
         """Of each container the elements that lead to tensors: their identities by where they are."""
         counted: set[tuple[int, int]] = set()
         keys = [storage_key(leaf.value) for leaf in self.tensors]
-        parts = [key is not None and _is_part(leaf.value, key[1]) for leaf, key in zip(self.tensors, keys, strict=True)]
+        sized = zip(self.tensors, keys, strict=True)
+        parts = [key is not None and 2 * leaf.value.numel() * leaf.value.element_size() < key[1] for leaf, key in sized]
         whole = {key[0] for key, is_part in zip(keys, parts, strict=True) if key is not None and not is_part}
         for leaf, key, is_part in zip(self.tensors, keys, parts, strict=True):
             trail = leaf.trail()
@@ -151,7 +148,7 @@ class HeapSnapshot:
                 if container_of(type(link.value)) is None:
                     continue
                 met.setdefault(number, {})[element.index] = id(element.value)
-                if key is None or key[0] in ignore or (is_part and key[0] in whole):
+                if key is None or (is_part and key[0] in whole):
                     continue
                 if (number, key[0]) not in counted:
                     counted.add((number, key[0]))
@@ -199,8 +196,3 @@ def tensors_of_all(links: Sequence[Link]) -> list[torch.Tensor] | None:
         return None
     found: dict[int, Any] = {id(link.value): link.value for link in (*links, *unsampled_tensors(links))}
     return list(found.values())
-
-
-def _is_part(tensor: torch.Tensor, nbytes: int) -> bool:
-    """Whether a tensor shows less than half of its storage."""
-    return 2 * tensor.numel() * tensor.element_size() < nbytes

@@ -298,13 +298,7 @@ class SteadyGrowth(Rule):
             message += f" {of_cache(cache)}."
             fact, rate = replace(cache, batch=record.batch), growth.rate
             return self.claim(
-                fact,
-                severity,
-                message,
-                remedy_of(cache),
-                nbytes=nbytes,
-                bytes_per_batch=rate,
-                since=cache.first_batch,
+                fact, severity, message, remedy_of(cache), nbytes=nbytes, bytes_per_batch=rate, since=cache.first_batch
             )
         if lead is None or self._named_share(growth.rate) < EXPLAINED:
             return self.claim(

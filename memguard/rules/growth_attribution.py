@@ -24,10 +24,7 @@ from memguard.records.facts.storages import OF_BATCHES
 from memguard.records.stats import Series, Stage
 from memguard.thresholds import EXPLAINED
 
-KINDS: Final = (
-    *(RetainedGraphs, KeptOutputs, ViewsPinStorage, KeptOnHost),
-    *(ExceptionHolds, ModelCopies),
-)
+KINDS: Final = (*(RetainedGraphs, KeptOutputs, ViewsPinStorage, KeptOnHost), *(ExceptionHolds, ModelCopies))
 """Facts of memory of which more may come."""
 NOW_AND_THEN: Final = (ExceptionHolds, ModelCopies)
 """Those of which more comes with some batches only."""
@@ -260,13 +257,7 @@ class GrowthAttribution:
             nbytes = max(round(times * nbytes), nbytes)
         steps = fact.optimizer_steps if last == fact.last_batch else 0
         return replace(
-            fact,
-            graphs=graphs,
-            bytes=nbytes,
-            last_batch=last,
-            optimizer_steps=steps,
-            followed=0,
-            measured=measured,
+            fact, graphs=graphs, bytes=nbytes, last_batch=last, optimizer_steps=steps, followed=0, measured=measured
         )
 
 

@@ -18,6 +18,7 @@ from memguard.source.expressions import (
     is_self,
     last_name,
     method_base,
+    root_of,
 )
 from memguard.source.model import SourceModel
 
@@ -27,12 +28,6 @@ CLOSES, CALLS, STORES, FILLS, ELSEWHERE = 5.0, 4.0, 2.0, 1.0, 0.5
 """
 _FACTORIES = frozenset({"list", "dict", "set", "int", "float"})
 _SIMPLE = (*ASSIGNMENTS, ast.Expr, ast.Return)
-
-
-def _base(owner: ast.expr | None) -> str | None:
-    while isinstance(owner, (ast.Subscript, ast.Attribute)):
-        owner = owner.value
-    return owner.id if isinstance(owner, ast.Name) else None
 
 
 @final
@@ -147,11 +142,8 @@ def _closes(given: Sequence[ast.AST], me: str, methods: Collection[str], lines: 
             return True
         if not isinstance(node, (ast.Name, ast.Attribute)) or id(node) in called or last_name(node) not in methods:
             continue
-        if (
-            lines
-            if isinstance(node, ast.Name)
-            else isinstance(node.ctx, ast.Load) and _base(node.value) == me and isinstance(node.value, ast.Name)
-        ):
+        own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == me
+        if lines if isinstance(node, ast.Name) else own and isinstance(node.ctx, ast.Load):
             return True
     return False
 
@@ -161,16 +153,16 @@ def _made_with_object(body: ast.ClassDef, model: SourceModel, line: int) -> Iter
     methods = list(_methods(body))
     inside = [(node, m.args.args[0].arg) for m in methods for node in _statements(m) if node.lineno == line]
     for statement, me in inside:
-        yield from (called_name(c) for c in calls_in(statement) if any(me == _base(one) for one in _names_given(c)))
+        yield from (called_name(call) for call in calls_in(statement) if me in _names_given(call))
     for statement in _statements(model.tree) if not inside else ():
         if statement.lineno == line and isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
-            owners = {_base(target.value) for target in statement.targets if isinstance(target, ast.Attribute)}
-            if any(_base(one) in owners for one in _names_given(statement.value)):
+            owners = {root_of(target) for target in statement.targets if isinstance(target, ast.Attribute)}
+            if not owners.isdisjoint(_names_given(statement.value)):
                 yield called_name(statement.value)
 
 
-def _names_given(call: ast.Call) -> list[ast.expr]:
-    return [one for one in arguments(call) if isinstance(one, ast.Name)]
+def _names_given(call: ast.Call) -> list[str]:
+    return [one.id for one in arguments(call) if isinstance(one, ast.Name)]
 
 
 def _is_argument(body: ast.ClassDef, attribute: str, line: int) -> bool:

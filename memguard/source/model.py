@@ -116,10 +116,9 @@ class SourceModel:
         short = name.rpartition(".")[2]
         return next((scope for scope in self.scopes if (scope.first_line, scope.name) == (first, short)), None)
 
-    def function_of(self, first: int, name: str | None = None) -> FunctionNode | None:
+    def function_of(self, first: int) -> FunctionNode | None:
         """The function that begins on a line, its decorators included."""
-        named = (node for node in self.functions if name in (None, node.name))
-        return next((node for node in named if first_line(node) == first), None)
+        return next((node for node in self.functions if first_line(node) == first), None)
 
     def functions_named(self, name: str) -> list[FunctionNode]:
         """All functions and methods of a name."""

@@ -15,7 +15,6 @@ from memguard.source.expressions import (
     called_name,
     calls_in,
     flat_targets,
-    is_none,
     item_base,
     last_name,
     method_base,
@@ -25,6 +24,7 @@ from memguard.source.expressions import (
     targets_of,
 )
 from memguard.source.model import SourceModel
+from memguard.source.remaking import drops
 from memguard.source.vocabulary import LIBRARIES, TO_HOST
 
 _ASKS_NOTHING = frozenset({"tolist", "item"})
@@ -49,7 +49,8 @@ def is_on_host(place: Place) -> bool:
     name, _ = symbol_of(place.holder)
     statement: ast.stmt | None = None
     for node in model.all_of(ast.stmt):
-        if spans(node, place.line) and (statement is None or node.lineno > statement.lineno or _names(node, name)):
+        names = (last_name(part) or getattr(part, "arg", None) for part in ast.walk(node))
+        if spans(node, place.line) and (statement is None or node.lineno > statement.lineno or name in names):
             statement = node  # of several on one line, the last that names the holder
     if statement is None or isinstance(statement, FUNCTIONS):
         return False
@@ -57,10 +58,6 @@ def is_on_host(place: Place) -> bool:
     called = next((call for call in calls_in(statement) if called_name(call) == name), None) if name else None
     origin = _Origin(model.function_at(place.line))
     return any(origin.is_host(part, MAX_DEPTH) for part in ([statement] if called is None else arguments(called)))
-
-
-def _names(node: ast.AST, name: str) -> bool:
-    return any(name in (getattr(part, "id", None), getattr(part, "attr", None)) for part in ast.walk(node))
 
 
 @final
@@ -199,16 +196,9 @@ def loaded_by(place: Place, numbers: Collection[str] = ()) -> Place | None:
         return None
     holder, text = place.holder, " ".join(ast.unparse(loading).split())
     names = [target.id for target in loading.targets if isinstance(target, ast.Name)]
-    if not attribute and names and not any(_drops(node, names[0]) for node in ast.walk(function)):
+    if not attribute and names and not any(drops(node, names[0]) for node in ast.walk(function)):
         holder = names[0]
     return replace(place, line=loading.lineno, holder=holder, source=text)
-
-
-def _drops(node: ast.AST, name: str) -> bool:
-    """Whether a statement deletes a name, or gives it None."""
-    if not isinstance(node, ast.Delete) and not (isinstance(node, ast.Assign) and is_none(node.value)):
-        return False
-    return any(last_name(target) == name for target in node.targets)
 
 
 def _load_of(function: ast.AST, name: str) -> ast.Assign | None:

@@ -13,7 +13,6 @@ from memguard.source.expressions import (
     Loop,
     called_name,
     flat_targets,
-    is_none,
     mentions,
     names_in,
     names_set,
@@ -226,10 +225,6 @@ def read_local(
     before = [store for store in stores if store.line <= line] or stores
     # What got its value since then, and before the line that runs, is asked from there on.
     asked = max([line, *(store.end_line for store in stores if line < store.end_line < running)])
-    if before and all(is_none(store.value) for store in before):
-        made = [store for store in stores if not is_none(store.value)]
-        # What is there was made by a branch further down.
-        before = made if all(is_in_branch(scope.node, store.line, line, ast.If) for store in made) else before
     lowest = min((store.line for store in stores), default=0)
     last_turns = line < lowest and not is_in_branch(scope.node, lowest, line, ast.If)
     if before:

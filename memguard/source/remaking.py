@@ -33,8 +33,10 @@ def remade_attribute(file: str, owner: str, name: str) -> Place | None:
         methods = [part for part in node.body if isinstance(part, FUNCTIONS) and part.name not in _CONSTRUCTORS]
         made = [(each, method.name) for method in methods for each in _made(ast.walk(method), name)]
         setting = [(each, method) for each, method in made if not _sets_variable(each)]
-        if setting and not any(_drops(part, name) for method in methods for part in ast.walk(method)):
-            statement, method = min(setting, key=lambda each: not _reads(each[0], name))  # first one made from the old
+        if setting and not any(drops(part, name) for method in methods for part in ast.walk(method)):
+            parts = [list(ast.walk(each.value)) if each.value is not None else [] for each, _ in setting]
+            old = [any(_is(part, name) for part in inside) for inside in parts]
+            statement, method = setting[old.index(True) if any(old) else 0]  # the first one that is made from the old
             return model.place(statement.lineno, f"{owner}.{method}", f"{owner}.{name}")
     return None
 
@@ -55,7 +57,7 @@ def remade_variable(file: str, function: str, first_line: int, name: str) -> Pla
         for statement in _made(own_nodes(loop), name):
             around = next(one for one in loops[: index + 1] if any(part is statement for part in own_nodes(one)))
             # Outside of all loops, ``x = None`` only says that there is none yet, and ``del x`` that all are done.
-            if model is not None and not any(_drops(part, name) for part in own_nodes(around)):
+            if model is not None and not any(drops(part, name) for part in own_nodes(around)):
                 return model.place(statement.lineno, function, name)
     return None
 
@@ -69,7 +71,7 @@ def remade_elsewhere(file: str, name: str, *, is_global: bool) -> Place | None:
         is_global: Whether the name is a variable of the module.
     """
     model = SourceModel.of(file)
-    if model is None or any(_drops(node, name) for node in model.nodes):
+    if model is None or any(drops(node, name) for node in model.nodes):
         return None
     found: list[Place] = []
     for scope in model.functions:
@@ -96,11 +98,6 @@ def _sets_variable(statement: ast.Assign | ast.AnnAssign) -> bool:
     return any(isinstance(item_base(target), ast.Name) for target in targets)
 
 
-def _reads(statement: ast.Assign | ast.AnnAssign, name: str) -> bool:
-    """Whether the new value is made from what the name holds: the old one is certainly there then."""
-    return statement.value is not None and any(_is(part, name) for part in ast.walk(statement.value))
-
-
 def _makes(value: ast.expr) -> bool:
     """Whether an expression makes something: a call, arithmetic, or the rows that an index picks; no slice's bounds."""
     waiting: list[ast.AST] = [value]
@@ -112,7 +109,7 @@ def _makes(value: ast.expr) -> bool:
     return False
 
 
-def _drops(node: ast.AST, name: str) -> bool:
+def drops(node: ast.AST, name: str) -> bool:
     """Whether a statement lets go of what a name holds: ``del x``, ``x = None``."""
     if isinstance(node, ast.Delete):
         return any(_is(target, name) for target in node.targets)

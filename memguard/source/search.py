@@ -11,16 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import final
 
-from memguard.source.expressions import (
-    Accessor,
-    Chain,
-    called_name,
-    calls_in,
-    chain_of,
-    chains_of,
-    is_none,
-    names_in,
-)
+from memguard.source.expressions import Accessor, Chain, called_name, calls_in, chain_of, chains_of, is_none, names_in
 from memguard.source.model import SourceModel, Sources
 from memguard.source.name_query import Anchor, NameQuery, SearchContext, Statement, depends, expand, forwarded
 from memguard.source.scopes import Call, Scope, Store, is_inside

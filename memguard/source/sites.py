@@ -22,8 +22,7 @@ from memguard.source.expressions import (
     targets_of,
 )
 from memguard.source.model import SourceModel
-from memguard.source.resets import begins_attribute, is_called_on
-from memguard.source.vocabulary import REMOVES
+from memguard.source.resets import begins_attribute, is_called_on, removes
 
 _CAPTURES = frozenset({"torch.cuda.graph", "cuda.graph", "torch.cuda.make_graphed_callables", "make_graphed_callables"})
 _ENTERS = frozenset({"__enter__", "enter_context"})
@@ -216,7 +215,8 @@ def _remedy_of_class(place: Place) -> str | None:
         if kind.name != owner:
             continue
         own = [node for node in kind.body if isinstance(node, FUNCTIONS) and node.name in _EMPTIES]
-        method = next((node.name for node in own if begins_attribute(node, stash) or _takes_out(node, stash)), None)
+        emptying = (one for one in own if begins_attribute(one, stash) or _takes_out(one, stash))
+        method = next((node.name for node in emptying), None)
         if method is None and any((last_part(base) or "").endswith(_METRIC) for base in kind.bases):
             method = "reset"
         if method is not None and not is_called_on(model, owner, method):
@@ -252,11 +252,4 @@ def _is_constructor(model: SourceModel, call: ast.Call) -> bool:
 
 def _takes_out(function: ast.AST, stash: str) -> bool:
     """Whether a function removes something from what has that name."""
-    for node in ast.walk(function):
-        method = node.func if isinstance(node, ast.Call) else None
-        parts: list[ast.expr] = [method.value] if isinstance(method, ast.Attribute) and method.attr in REMOVES else []
-        if isinstance(node, ast.Delete):
-            parts = [target.value for target in node.targets if isinstance(target, ast.Subscript)]
-        if any(last_name(part) == stash for part in parts):
-            return True
-    return False
+    return any(removes(node, stash, True) for node in ast.walk(function))

@@ -6,7 +6,7 @@ A state is named as its own statements name it: ``self.center``, or ``center`` f
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from memguard.source.expressions import (
     ASSIGNMENTS,
@@ -21,6 +21,7 @@ from memguard.source.expressions import (
     is_self,
     is_self_attribute,
     item_base,
+    last_name,
     names_in,
     parse_statement,
     spans,
@@ -79,12 +80,8 @@ def _blending(line: int, state: str, function: ast.AST) -> list[ast.Assign]:
     if write is None:
         return []
     parts = set(names_in(write.value)) - {state}
-    before = [node for node in given if _sets_one(node, parts) and _is_blend(node.value, state)]
+    before = [n for n in given if not parts.isdisjoint(map(last_name, n.targets)) and _is_blend(n.value, state)]
     return [write, *before] if before or _is_blend(write.value, state) else []
-
-
-def _sets_one(node: ast.Assign, names: Container[str]) -> bool:
-    return any(isinstance(target, ast.Name) and target.id in names for target in node.targets)
 
 
 def _is_blend(value: ast.expr, state: str) -> bool:

@@ -13,11 +13,11 @@ from torch import nn
 from memguard.evidence.cycles.collected_graphs import freed_by_collector, look_at_garbage
 from memguard.evidence.cycles.collector_events import OnCollection
 from memguard.evidence.interface import Probe
+from memguard.evidence.peaks.periodic_reallocation import weights_bytes
 from memguard.evidence.sizes import LEAST, PEAK_SHARE, first_large_storage, large_storages
 from memguard.records.facts import Place
 from memguard.records.stats import BatchRecord, Stage
-from memguard.torch_objects.module_parts import buffers_of, parameters_of
-from memguard.torch_objects.storages import StorageRef, storages_of
+from memguard.torch_objects.storages import StorageRef
 
 WARM_UP = 8
 """Training batches in which memory rises for other reasons."""
@@ -250,7 +250,9 @@ class CollectedModelsProbe(Probe):
         """Collects, and tells of the old models that are gone."""
         self.unsubscribe("on_batch_end")
         kind, self._due = self._due, None
-        old = {ref: _size(ref) for ref in self._made.get(kind or "", [])[:-1] if ref() is not None}
+        made = [(ref, ref()) for ref in self._made.get(kind or "", [])[:-1]]
+        old = {ref: weights_bytes(model) for ref, model in made if model is not None}
+        del made
         if len(old) < WAITING or sum(old.values()) < _least(self.watch.peak_bytes):
             return
         self._tries += 1
@@ -261,11 +263,6 @@ class CollectedModelsProbe(Probe):
             return
         self._tries = TRIES
         self.report(freed_by_collector(self.watch, found, models=len(gone), nbytes=max(sum(gone), found.bytes)))
-
-
-def _size(ref: weakref.ref[nn.Module]) -> int:
-    model = ref()
-    return 0 if model is None else sum(storages_of([*parameters_of(model), *buffers_of(model)]).values())
 
 
 def _least(peak: int | None) -> int:

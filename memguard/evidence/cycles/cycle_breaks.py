@@ -24,12 +24,7 @@ from torch import nn
 from memguard.heap.attributes import attributes_of, is_tensor, is_user_class, mro_of, namespace_of
 from memguard.heap.frames import is_user_file
 from memguard.records.facts import NOWHERE, Place
-from memguard.source.circles import (
-    CALLS,
-    STORES,
-    Closing,
-    find_attribute_closing,
-)
+from memguard.source.circles import CALLS, STORES, Closing, find_attribute_closing
 from memguard.source.model import SourceModel
 from memguard.torch_objects.storages import storages_of
 
@@ -90,20 +85,13 @@ def find_circle(garbage: list[Any]) -> Circle | None:
             reached = reached_from(part, edges, steps)
             steps -= len(reached)
             group.storages.update(storages_of(o for i in reached if is_tensor(o := objects[i])))
-    best = max(groups.values(), key=_worth, default=None)
+    best = max(groups.values(), key=lambda one: (sum(one.storages.values()), one.count), default=None)
     if best is None:
         return None
     place, text, is_closed_there = _break(best.first, edges, objects)
-    parts = {_part(objects[index]) for index in best.first if any(label is not None for _, label in edges[index])}
+    named = [objects[index] for index in best.first if any(label is not None for _, label in edges[index])]
+    parts = {str(one.__qualname__) if type(one) is types.FunctionType else type(one).__name__ for one in named}
     return Circle(place, text, best.count, sum(best.storages.values()), is_closed_there, parts=tuple(sorted(parts)))
-
-
-def _worth(group: _Group) -> tuple[int, float]:
-    return sum(group.storages.values()), group.count
-
-
-def _part(obj: Any) -> str:
-    return str(obj.__qualname__) if type(obj) is types.FunctionType else type(obj).__name__
 
 
 def _edges(obj: Any, numbers: dict[int, int]) -> Iterator[Reference]:

@@ -77,7 +77,8 @@ class SavedTensors:
         place, last.kept = last.kept, None
         marks = (*list(self._watch.ledger.live.values()), *self._watch.ledger.died)
         others = (m for m in marks if m.batch == last.batch and m.module != last.module and m.used and m.kept is None)
-        if not all(_was_over(m, last) for m in others):
+        # Autograd counts its backwards.
+        if not all(isinstance(m.task, int) and isinstance(last.task, int) and m.task < last.task for m in others):
             return  # one of several losses on a shared graph, which the last of them freed
         if self._told >= LOOKS or place is None or _is_backward(last.created):
             return  # with create_graph it keeps its graph by itself: the gradients are told as that (MG104)
@@ -203,11 +204,6 @@ def _shown_by(node: Any) -> dict[int, int]:
             if key is not None:
                 found[key[0]] = min(found.get(key[0], 0) + tensor.numel() * tensor.element_size(), key[1])
     return found
-
-
-def _was_over(one: ForwardGraph, last: ForwardGraph) -> bool:
-    """Whether the last backward through one graph came before that through another; autograd counts its backwards."""
-    return isinstance(one.task, int) and isinstance(last.task, int) and one.task < last.task
 
 
 def _is_backward(place: Place | None) -> bool:

@@ -114,7 +114,9 @@ class Keepers:
                 return None
         causes.looked(cause, marks, len(batches))
         doubled = carried and used  # those had their gradients, again and again
-        one_loss = not training and not doubled and bool(holders) and _are_one_loss(holders[0].place)
+        place = holders[0].place if holders and not training and not doubled else NOWHERE
+        # Kept for a gradient of something that is more than their sum: it needs all of them.
+        one_loss = fate_of(place.file or "", place.line or 0) is Fate.BACKWARD
         if one_loss or (holders and all(holder.exception for holder in holders)):
             return None  # kept errors and their tracebacks are another rule's
         told = tied_gradients(tied, watch) if not any(holder.tensors for holder in holders) else None
@@ -159,8 +161,9 @@ class Keepers:
         models = {mark.module for mark in old}
         self._note_models(models, training, reached=reached, carried=reached and not rolled_out)
         answers = not any(mark.training or mark.used for mark in old)
-        if answers and holders and not reached and not _piles_up(holders[0]):
-            return  # evaluation is told of
+        piles_up = any(one.tensors > 0 and (one.grows or one.length >= MIN_BATCHES) for one in holders[:1])
+        if answers and holders and not reached and not piles_up:
+            return  # evaluation is told of; a variable has the last answers, or a statement still runs
         frames = list(user_frames(sys._getframe(1)))
         evaluated = all(not mark.training and mark.module in watch.evaluated for mark in old)
         told: list[RetainedGraphs] = []
@@ -248,16 +251,6 @@ def _are_garbage(marks: list[ForwardGraph], least: int) -> bool:
     return False
 
 
-def _are_one_loss(place: Place) -> bool:
-    """Whether graphs are kept for a gradient of something that is more than their sum: it needs all of them."""
-    return fate_of(place.file or "", place.line or 0) is Fate.BACKWARD
-
-
-def _piles_up(holder: Holder) -> bool:
-    """Whether answers stay with every batch: neither a variable with the last ones nor a statement that still runs."""
-    return holder.tensors > 0 and (holder.grows or holder.length >= MIN_BATCHES)
-
-
 def _is_local(holders: tuple[Holder, ...]) -> bool:
     """Whether what holds most is a variable of a function: its state is gone when the roll-out is over."""
     place = holders[0].place if holders else NOWHERE
@@ -335,12 +328,9 @@ def _owners(models: Iterable[nn.Module], frames: Iterable[FrameType], name: str)
             is_model = issubclass(type(value), nn.Module)
             if is_model or (is_user_class(type(value)) and not issubclass(type(value), type)):
                 below = [value] if is_model else [value, *attributes_of(value).values()]
-                yield from (part for one in below for part in _with_parts(one, seen) if type(part).__name__ == name)
-
-
-def _with_parts(value: object, seen: set[int]) -> Iterator[object]:
-    """Something, and of a module its submodules, each once."""
-    return submodules_of(value, seen) if issubclass(type(value), nn.Module) else iter((value,))
+                for one in below:
+                    parts = submodules_of(one, seen) if issubclass(type(one), nn.Module) else (one,)
+                    yield from (part for part in parts if type(part).__name__ == name)
 
 
 def is_fed_back(place: Place, frames: Iterable[FrameType]) -> bool:

@@ -11,11 +11,11 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.evidence.host.datasets import batching_place, may_cut, place_of_attribute, readings, unwrap
+from memguard.evidence.host.datasets import batching_place, may_cut, readings, unwrap
 from memguard.evidence.interface import Probe
 from memguard.evidence.shapes import Entry, count_elements, describe_shapes
 from memguard.heap.frames import call_site
-from memguard.records.facts import NOWHERE, InputSize, ModelCalled, Place
+from memguard.records.facts import NOWHERE, InputSize, ModelCalled
 from memguard.records.stats import Stage
 
 MAX_SIZES = 96
@@ -115,8 +115,6 @@ class InputSizesProbe(Probe):
                             continue
                         self._largest = count_elements(stretched(newest, newest[position][1][dimension], longest))
                         self._place, self._samples = batching_place(reading), name
-                        if self._place is NOWHERE:
-                            self._place = _where(dataset, name)
                         return
 
 
@@ -162,13 +160,6 @@ def stretched(entries: tuple[Entry, ...], length: int, longest: int) -> tuple[En
 
 def _form(entries: tuple[Entry, ...]) -> list[tuple[str, int]]:
     return [(name, len(shape)) for name, shape, _ in entries]
-
-
-def _where(dataset: Any, name: str) -> Place:
-    try:
-        return place_of_attribute(dataset, name)[0]
-    except (AttributeError, TypeError):
-        return NOWHERE
 
 
 MAX_SAMPLES = 200_000

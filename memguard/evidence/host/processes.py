@@ -220,15 +220,11 @@ class SentProbe(Probe):
 
     def on_run_end(self) -> None:
         """Tells where there are more than ever."""
-        gone = sum(_is_of_device(key) and ref.expired() for key, ref in list(shared_cache.items()))
+        handles = list(shared_cache.items())  # those of host memory are names of files, or tuples
+        gone = sum(isinstance(key, bytes) and not key.startswith(b"/") and ref.expired() for key, ref in handles)
         if gone > self._most:
             self._most = gone
             self.report(SentToProcesses(**self.watch.now, tensors=gone))
-
-
-def _is_of_device(key: object) -> bool:
-    """Whether a handle is CUDA's: those of host memory are names of files, or tuples."""
-    return isinstance(key, bytes) and not key.startswith(b"/")
 
 
 FIRST_LOOK, LAST_LOOK = 16, 4096
@@ -276,13 +272,7 @@ class PinnedProbe(Probe):
             return
         self.unsubscribe("on_batch_end")
         self.report(
-            PinnedCacheGrows(
-                **watch.now,
-                bytes=held,
-                active_bytes=active,
-                before_bytes=before,
-                since_batch=since,
-            )
+            PinnedCacheGrows(**watch.now, bytes=held, active_bytes=active, before_bytes=before, since_batch=since)
         )
 
     def _look_for_rounding(self, active_bytes: int) -> None:

@@ -13,13 +13,7 @@ from typing import Any, final
 from torch import nn
 from torch.utils.data import Dataset, Sampler
 
-from memguard.evidence.host.datasets import (
-    have_workers,
-    place_of_attribute,
-    readings,
-    unbounded_caches,
-    unwrap,
-)
+from memguard.evidence.host.datasets import have_workers, place_of_attribute, readings, unbounded_caches, unwrap
 from memguard.evidence.interface import Probe
 from memguard.heap.attributes import attributes_of, is_user_class, mro_of, namespace_of
 from memguard.heap.containers import container_of, length_of
@@ -225,12 +219,5 @@ class WorkersProbe(Probe):
 
     def _tell(self, place: Any, workers: int, elements: int, nbytes: int, *, grows: bool) -> None:
         self.report(
-            WorkerObjects(
-                **self.watch.now,
-                place=place,
-                workers=workers,
-                elements=elements,
-                bytes=nbytes,
-                grows=grows,
-            )
+            WorkerObjects(**self.watch.now, place=place, workers=workers, elements=elements, bytes=nbytes, grows=grows)
         )

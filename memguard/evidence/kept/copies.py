@@ -300,11 +300,6 @@ def _says_average(words: str) -> bool:
     return any(word in words for word in _AVERAGES)
 
 
-def _is_of_optimizer(place: Place) -> bool:
-    """Whether its names say so; what stands in quotes is a key of a checkpoint that has the weights as well."""
-    return "optim" in f"{place.holder} {_QUOTED.sub('', place.source or '')}".lower()
-
-
 def _owner(copy: Copy) -> str:
     """The class whose attribute it is."""
     return (copy.place.holder or "").rpartition(".")[0]
@@ -341,9 +336,10 @@ class CopyGroups:
 
     def facts(self, found: Iterable[Copy], frames: Iterable[FrameType], *, batch: int, stage: Stage) -> Iterator[Fact]:
         """The facts that copies come to, if there are more than ever."""
-        # An optimizer that has not been seen to step yet owns its state all the same.
-        copies = [c for c in found if c.bytes and not _is_of_optimizer(c.place)]
-        copies = [c for c in copies if not is_on_host(c.place)]
+        # An optimizer that has not been seen to step yet owns its state all the same. What stands in quotes is a key of
+        # a checkpoint that has the weights as well.
+        words = {copy: f"{copy.place.holder} {_QUOTED.sub('', copy.place.source or '')}".lower() for copy in found}
+        copies = [c for c in found if c.bytes and "optim" not in words[c] and not is_on_host(c.place)]
         if len(copies) <= self._told:
             return
         self._told = len(copies)

@@ -147,11 +147,7 @@ class GrownContainers:
         watch = self._watch
         self._report(
             GrowingParameters(
-                **watch.now,
-                place=growth.place,
-                parameters=growth.elements,
-                batches=batches,
-                bytes=growth.bytes,
+                **watch.now, place=growth.place, parameters=growth.elements, batches=batches, bytes=growth.bytes
             )
         )
 

@@ -227,9 +227,6 @@ class ScanSchedule:
         """Two rounds are to be made now, besides those that are due: something was seen to grow."""
         self._asked = [self.count, self.count + APART]
 
-    def _is_asked(self) -> bool:
-        return bool(self._asked) and self.count >= self._asked[0]
-
     @property
     def is_unseen(self) -> bool:
         """Whether this pass was too short for its first round."""
@@ -253,7 +250,7 @@ class ScanSchedule:
             watch: The run.
             host_bytes_per_batch: By how much the process must have grown on the host to matter.
         """
-        asked = self._is_asked()
+        asked = bool(self._asked) and self.count >= self._asked[0]
         del (self._asked if asked else self._begins)[0]
         record, before = watch.record, self._at_begin
         allocated = record.allocated_end_bytes if record is not None else None

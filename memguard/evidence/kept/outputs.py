@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from types import FrameType
 from typing import Any, final
 
 import torch
@@ -301,26 +300,16 @@ class _Kept:
 
 
 def outlives_its_turn(
-    is_meant: Callable[[torch.Tensor], bool],
-    *,
-    models: Iterable[object] = (),
-    extra: Iterable[tuple[str, object]] = (),
-    frame: FrameType | None = None,
+    is_meant: Callable[[torch.Tensor], bool], *, models: Iterable[object] = (), extra: Iterable[tuple[str, object]] = ()
 ) -> bool:
     """Whether anything that lasts leads to some tensors: a global, a model, a variable outside of all loops.
 
     A search tree or an episode is reached from the function alone that made it, and that is called once a turn.
 
-    Args:
-        is_meant: Recognises the tensors.
-        models: Watched root models.
-        extra: Further objects by name: trainer, callbacks.
-        frame: Where the stack begins; the caller's frame if not given.
-
     Returns:
         True also where no function is called in a loop, or too much is in reach to tell.
     """
-    frames = list(user_frames(sys._getframe(1) if frame is None else frame))
+    frames = list(user_frames(sys._getframe(1)))
     lasting = [one for index, one in enumerate(frames) if not any(map(is_in_loop, frames[index + 1 :]))]
     if len(lasting) == len(frames):
         return True

@@ -42,10 +42,7 @@ class PinnedStorage:
 
 
 def find_pins(
-    survey: HolderSearch,
-    *,
-    ignore: Collection[int] = (),
-    min_storage_bytes: int = MIN_STORAGE_BYTES,
+    survey: HolderSearch, *, ignore: Collection[int] = (), min_storage_bytes: int = MIN_STORAGE_BYTES
 ) -> tuple[PinnedStorage, ...]:
     """Who holds views that use less than an eighth of the storages they keep, the heaviest first.
 

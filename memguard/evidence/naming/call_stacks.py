@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import weakref
 from collections.abc import Collection, Iterable
@@ -46,20 +47,12 @@ Stack = tuple[Level, ...]
 """Innermost first."""
 
 
-def stack_of(module: nn.Module, frame: FrameType | None = None) -> Stack:
-    """The way to the call of a module that ends just now.
-
-    Args:
-        module: What is called.
-        frame: Where to begin; the caller's frame if not given.
-    """
-    levels = []
-    for found in user_frames(sys._getframe(1) if frame is None else frame):
-        named = replace(place_of(found), holder=name_in(found, module))
-        levels.append(Level(named, _owner(found, module), found.f_code))
-        if len(levels) == MAX_DEPTH:
-            break
-    return tuple(levels)
+def stack_of(module: nn.Module) -> Stack:
+    """The way to the call of a module that ends just now."""
+    return tuple(
+        Level(replace(place_of(found), holder=name_in(found, module)), _owner(found, module), found.f_code)
+        for found in itertools.islice(user_frames(sys._getframe(1)), MAX_DEPTH)
+    )
 
 
 def line_to_change(stack: Stack, others: Iterable[Stack], optimized: Collection[int]) -> Place | None:

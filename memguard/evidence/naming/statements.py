@@ -102,18 +102,14 @@ def _stated(
         best = max(found, key=lambda statement: statement.score, default=None) or cached_attribute(link, sources)
         if best is None or not _better(best, cause.statement, outside=index < start):
             continue
-        if index < start and cause.statement is not None and _sets_attribute_of(trail[index + 1], cause.statement):
-            continue
+        known_by = cause.statement if index < start and trail[index + 1].via is Via.ATTRIBUTE else None
+        if known_by is not None and not known_by.quiet and is_user_file(known_by.file):
+            continue  # a known method sets it: what its object is called with explains it no better
         own = [name for name, what in known if what.attribute or not is_alias(what, sources)]
         cause = HoldingStatement(own[0] if own else link, best)
         if best.grows and best.certain and is_user_file(best.file):
             break
     return cause
-
-
-def _sets_attribute_of(link: Link, known: Statement) -> bool:
-    """Whether a known method sets what a link leads to: what its object is called with explains it no better."""
-    return link.via is Via.ATTRIBUTE and not known.quiet and is_user_file(known.file)
 
 
 def _logged(record: Link, sources: Sources) -> Statement | None:

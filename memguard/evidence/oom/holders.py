@@ -26,7 +26,6 @@ from memguard.heap.frames import failed_frames, is_user_frame, place_of, read_lo
 from memguard.postmortem.scene import HeldException, KeptTensors, TopLine
 from memguard.records.facts import NOWHERE, Place
 from memguard.source.model import Sources
-from memguard.source.stores import filled_at
 
 MOST_CANDIDATES = 64
 MOST_HOARDS = 8
@@ -192,13 +191,13 @@ def claim_locals(census: Census, stack: Stack) -> tuple[TopLine, ...]:
     What a loop outside of all models has put into a list, round by round, is no temporary but kept. A storage counts
     for the innermost frame that has it.
     """
-    lines, counted, sources = [], set[int](), Sources()
+    lines, counted, feedback = [], set[int](), Feedback(set())
     for index, frame in enumerate(stack.frames):
         own: dict[int, int] = {}
         place = place_of(frame)
         ours = str(frame.f_globals.get("__name__")).partition(".")[0] == "memguard"
         for name, value in read_locals(frame).items():
-            piled = index >= stack.outside and _is_piled(frame, name, value, sources)
+            piled = index >= stack.outside and _is_piled(Variable(name, value, place, frame.f_code), frame, feedback)
             for tensor in _each_in(value) if piled else tensors_in(value, 2):
                 key = census.key_of(tensor)
                 if key is None:
@@ -214,16 +213,10 @@ def claim_locals(census: Census, stack: Stack) -> tuple[TopLine, ...]:
     return tuple(sorted((line for line in lines if line.bytes), key=lambda line: -line.bytes)[:TOP])
 
 
-def _is_piled(frame: FrameType, name: str, value: object, sources: Sources) -> bool:
-    if container_of(type(value)) is None or not is_user_frame(frame):
+def _is_piled(variable: Variable, frame: FrameType, feedback: Feedback) -> bool:
+    if container_of(type(variable.value)) is None or not is_user_frame(frame):
         return False
-    if next(_each_in(value), None) is None:
-        return False
-    source = sources.get(frame.f_code.co_filename)
-    scope = source.scope_of(frame.f_code.co_firstlineno, frame.f_code.co_name) if source is not None else None
-    if source is None or scope is None:
-        return False
-    return filled_at(source, scope, name, frame.f_lineno) is not None
+    return next(_each_in(variable.value), None) is not None and feedback.filled_at(variable) is not None
 
 
 def _each_in(value: object) -> Iterator[torch.Tensor]:

@@ -29,12 +29,11 @@ from memguard.evidence.oom.census import (
 )
 from memguard.evidence.oom.holders import claim_locals, find_exceptions, find_hoards
 from memguard.evidence.oom.variables import Stack, holder_of, is_unused
+from memguard.evidence.owners import state_tensors
 from memguard.heap.containers import tensors_in
 from memguard.heap.parameters import held_parameters
 from memguard.postmortem.scene import OWNERS, HeldModel, Objects, OptimizerUse, TopTensor, Trainable
 from memguard.torch_objects.module_parts import buffers_of, gradient_of, gradients_of, parameters_of, parts_of
-
-_STATE_TENSORS = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "Rprop": 2, "Adagrad": 1}
 
 
 def examine(
@@ -176,7 +175,7 @@ def _uses(census: Census, stack: Stack, states: dict[int, int], steps: int) -> I
         lacking = [p for p in parameters if gradient_of(p) is not None and not state.get(p)]
         stepping = stack.optimizer is optimizer
         own = states.get(id(optimizer), 0)
-        factor = _factor(type(optimizer).__name__, groups[0])
+        factor: float | None = state_tensors(type(optimizer).__name__, groups[0])
         if factor is None and stepping and own:  # as much again for each byte of what is still to come
             reached = total - _bytes(census, lacking)
             factor = own / reached if reached > 0 else None
@@ -188,16 +187,6 @@ def _uses(census: Census, stack: Stack, states: dict[int, int], steps: int) -> I
             full_state_bytes=None if factor is None else round(factor * total),
             temporary_bytes=total if _is_foreach(groups[0], parameters[0]) else 0,
         )
-
-
-def _factor(name: str, group: dict[str, Any]) -> float | None:
-    """Tensors of state per parameter, for the classes of torch.optim."""
-    if name == "SGD":
-        return 1.0 if group.get("momentum") else 0.0
-    if name == "RMSprop":
-        return 1.0 + bool(group.get("momentum")) + bool(group.get("centered"))
-    factor = _STATE_TENSORS.get(name)
-    return None if factor is None else float(factor + bool(group.get("amsgrad")))
 
 
 def _is_foreach(group: dict[str, Any], parameter: torch.Tensor) -> bool:

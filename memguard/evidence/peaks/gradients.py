@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
 
 import torch
 from torch import nn
 
 from memguard.evidence.interface import Probe
+from memguard.evidence.owners import state_tensors
 from memguard.heap.frames import call_site, find_call, find_only_call, place_of, user_frames
 from memguard.heap.parameters import ParameterAt, gradients_at, trainable
 from memguard.records.facts import GradientsWithGraph, OptimizerStateAhead, Place, StaleGradients
 from memguard.records.stats import BatchRecord, Stage
 from memguard.source.remaking import drops_gradients_below
-from memguard.torch_objects.module_parts import (
-    gradient_of,
-    gradients_of,
-    parameters_of,
-    stepped_by,
-)
+from memguard.torch_objects.module_parts import gradient_of, gradients_of, parameters_of, stepped_by
 from memguard.torch_objects.storages import storages_of
 
 GRAPHS = 3
@@ -33,9 +29,6 @@ LOOKS = 2
 SAMPLE = 4
 """Parameters that are asked whether their gradient carries a graph."""
 MIN_STALE_BYTES = 64 * 1024
-
-# Tensors of state per parameter, of the optimizers that allocate them in the first step; checked in torch 2.13.
-_STATE = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "SparseAdam": 2, "Adadelta": 2, "Rprop": 2}
 
 _BACKWARDS = ("backward", "manual_backward", "grad")
 
@@ -115,7 +108,9 @@ class GradientsProbe(Probe):
                 place=find_call(site, "zero_grad") or site,
                 bytes=held,
                 zeroed=self._zeroed,
-                lightning=self.watch.lightning and not any(map(_is_optimized_by_hand, self.watch.models)),
+                # Checked in Lightning 2.2 and 2.6; without it the training_step itself zeroes and steps.
+                lightning=self.watch.lightning
+                and not any(vars(one).get("_automatic_optimization") is False for one in self.watch.models),
                 peak_bytes=self.watch.read().allocated_peak_bytes,
             )
         )
@@ -214,11 +209,6 @@ class GradientsProbe(Probe):
         return find_call(site, *_BACKWARDS, text="create_graph") or site
 
 
-def _is_optimized_by_hand(model: nn.Module) -> bool:
-    """Whether a LightningModule zeroes and steps in its training_step itself; checked in Lightning 2.2 and 2.6."""
-    return vars(model).get("_automatic_optimization") is False
-
-
 def _some_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """Those of the first parameters of an optimizer."""
     first = optimizer.param_groups[0]["params"]  # in each batch that is looked at: as a rule there are enough in it
@@ -241,24 +231,15 @@ def _state_ahead(optimizer: torch.optim.Optimizer) -> tuple[int, int]:
     are_to_come = not gradients_of(stepped_by([optimizer]))
     for group in optimizer.param_groups:
         trained = (each.requires_grad if are_to_come else gradient_of(each) is not None for each in group["params"])
-        nbytes = _bytes_of(itertools.compress(group["params"], trained))
+        nbytes = sum(one.numel() * one.element_size() for one in itertools.compress(group["params"], trained))
         temporary += nbytes * are_to_come
-        tensors = _STATE.get(kind.__name__, 0) + bool(group.get("amsgrad"))
-        if kind.__name__ == "SGD":
-            tensors = int(bool(group.get("momentum")))
-        elif kind.__name__ == "RMSprop":
-            tensors = 1 + bool(group.get("momentum")) + bool(group.get("centered"))
-        state += tensors * nbytes
+        state += (state_tensors(kind.__name__, group) or 0) * nbytes
         is_foreach = group.get("foreach")
         if is_foreach is None:
             is_foreach = bool(group["params"]) and group["params"][0].is_cuda
         if is_foreach and not group.get("fused"):
             temporary += nbytes
     return state, temporary
-
-
-def _bytes_of(tensors: Iterable[torch.Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def _dropped_below(site: Place) -> Place | None:

@@ -178,13 +178,7 @@ class HistoryProbe(Probe):
         self._anew.conclude(batches, rounding=_rounding(found))  # before the lines: a name says more
         for place, count, nbytes in found[:3]:
             self.report(
-                SurvivingAllocations(
-                    **self.watch.now,
-                    place=place,
-                    allocations=count,
-                    bytes=nbytes,
-                    batches=batches,
-                )
+                SurvivingAllocations(**self.watch.now, place=place, allocations=count, bytes=nbytes, batches=batches)
             )
 
 

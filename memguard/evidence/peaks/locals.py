@@ -53,7 +53,6 @@ def find_large_locals(
     min_bytes: int,
     *,
     ignore: Callable[[int], bool] = lambda key: False,
-    frame: types.FrameType | None = None,
     since: Mapping[types.CodeType, int] | None = None,
     answers: Collection[tuple[int, int]] = (),
     on_host: bool = True,
@@ -63,7 +62,6 @@ def find_large_locals(
     Args:
         min_bytes: Smallest storage that counts.
         ignore: Told a storage's key; whether it belongs to parameters, gradients or optimizer state.
-        frame: Where the stack begins; the caller's frame if not given.
         since: Of each function, the line from which on reads count; by default the one that runs. Others are left out.
         answers: Lists, dicts and the like that a model gave, by their ids and those of their types: their tensors count
             as their variable's. Of others only tensors count.
@@ -72,7 +70,7 @@ def find_large_locals(
     sources = Sources()
     found: dict[int, LargeLocal] = {}
     frames: dict[int, types.FrameType] = {}
-    for user_frame in user_frames(sys._getframe(1) if frame is None else frame):
+    for user_frame in user_frames(sys._getframe(1)):
         code = user_frame.f_code
         if (is_module_level(code) and not is_script(code.co_filename)) or (since is not None and code not in since):
             continue
@@ -101,14 +99,9 @@ def find_large_locals(
     return tuple(sorted(_by_name(found.values()), key=lambda local: -local.bytes))
 
 
-def hangs_on_others(local: LargeLocal, *, frame: types.FrameType | None = None) -> bool:
-    """Whether something else holds what a variable holds: a dataset, an object, a view. Then ``del`` gains nothing.
-
-    Args:
-        local: One that `find_large_locals` has just found.
-        frame: Where the stack begins; the caller's frame if not given.
-    """
-    for user_frame in user_frames(sys._getframe(1) if frame is None else frame):
+def hangs_on_others(local: LargeLocal) -> bool:
+    """Whether something else holds what a variable holds: a dataset, an object, a view. Then ``del`` gains nothing."""
+    for user_frame in user_frames(sys._getframe(1)):
         code = user_frame.f_code
         if (code.co_filename, code.co_name) != (local.place.file, local.place.function):
             continue

@@ -63,14 +63,7 @@ class AutocastProbe(Probe):
             for parameter in parameters_of(model)
             if parameter.dtype is torch.float32
         )
-        self.report(
-            AutocastOpen(
-                **self.watch.now,
-                place=_region(),
-                batches=self._open,
-                bytes=weights,
-            )
-        )
+        self.report(AutocastOpen(**self.watch.now, place=_region(), batches=self._open, bytes=weights))
 
 
 def _region() -> Place:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from threading import get_ident
 from typing import Any, final
@@ -125,8 +125,8 @@ class TensorsBesideOutputs:
         devices = {link.value.device for link, _ in found}
         beside = [link.value for link in survey.tensors if names and name_key(link) in names]
         held, seen = dict(outputs), dict[int, Any]()
-        for tensor in _plain(beside):
-            key = storage_key(tensor)
+        for tensor in beside:
+            key = None if issubclass(type(tensor), nn.Parameter) else storage_key(tensor)
             if key is None or key[0] in outputs or tensor.device not in devices:
                 continue
             before = self._before.get(key[0])
@@ -157,10 +157,6 @@ def _heaviest_first(holders: tuple[Holder, ...]) -> tuple[Holder, ...]:
     most = max((holder.bytes for holder in holders), default=0)
     heavy = [holder for holder in holders if MUCH_MORE * holder.bytes >= most]
     return (*heavy, *(holder for holder in holders if holder not in heavy))
-
-
-def _plain(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    return [tensor for tensor in tensors if not issubclass(type(tensor), nn.Parameter)]
 
 
 MAX_TENSORS = 16
