@@ -16,7 +16,7 @@ import torch
 
 from memguard.heap.attributes import attributes_of, is_user_class
 from memguard.heap.children import Scope
-from memguard.heap.frames import LIBRARIES, is_user_file, is_user_module
+from memguard.heap.frames import LIBRARIES, is_user_file
 
 Root = tuple[str, object, int]
 """Kind, name and number of a root: ("frame", code's place, 0), ("model", "", 1), ("extra", "trainer", 0)."""

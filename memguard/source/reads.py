@@ -245,13 +245,7 @@ def read_local(
 
 
 def leads_to_read(model: SourceModel, node: ast.AST, target: str) -> bool:
-    """Whether a statement, or a function of the file that it may lead to, reads a name; functions by name alone.
-
-    Args:
-        model: The file.
-        node: Where to begin.
-        target: ``name``, or ``self.name`` for an attribute, of whatever object.
-    """
+    """Whether a statement, or a function of the file that it may lead to, reads a name; functions by name alone."""
     name, attribute = symbol_of(target)
     waiting: list[ast.AST] = [node]
     for body in waiting:

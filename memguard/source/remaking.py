@@ -63,13 +63,7 @@ def remade_variable(file: str, function: str, first_line: int, name: str) -> Pla
 
 
 def remade_elsewhere(file: str, name: str, *, is_global: bool) -> Place | None:
-    """Where the only function of a file that gives something else's part, or a global, something new does so.
-
-    Args:
-        file: The file.
-        name: A global, an attribute, or an entry of either: ``cache["x"]``.
-        is_global: Whether the name is a variable of the module.
-    """
+    """Where the only function of a file that gives something else's part, or a global, something new does so."""
     model = SourceModel.of(file)
     if model is None or any(drops(node, name) for node in model.nodes):
         return None

@@ -260,12 +260,6 @@ def is_made_by_part(file: str, line: int, name: str, is_module: IsModule) -> boo
     """Whether what a statement puts into an attribute was made of its old value by a part of the object.
 
     ``new = self.cell(x, self.state)``: the old value may go through variables, and through methods that return it.
-
-    Args:
-        file: The file.
-        line: The statement's line.
-        name: The attribute.
-        is_module: Whether an expression that begins with ``self`` is a module.
     """
     model = SourceModel.of(file)
     kind = model.class_at(line) if model is not None else None

@@ -208,12 +208,7 @@ def feedback_of(scope: Scope, name: str) -> tuple[str | None, int | None]:
 
 
 def ends_with_a_call(place: Place, frames: Iterable[FrameType]) -> bool:
-    """Whether a holder is a local variable of a running function that is called in a loop: each turn has a new one.
-
-    Args:
-        place: The holder, and the statement that fills it.
-        frames: The user's frames, innermost first.
-    """
+    """Whether a holder is a local variable of a running function that is called in a loop: each turn has a new one."""
     stack, name = list(frames), place.holder
     for index, frame in enumerate(stack) if name is not None and "." not in name else ():
         code = frame.f_code

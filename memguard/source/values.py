@@ -45,10 +45,6 @@ def may_make(node: ast.expr, parts: Mapping[int, object]) -> bool:
 
     Errs on the side of yes: only a tuple that is written out is compared, and only with constants in it. A list or a
     dict may have changed since.
-
-    Args:
-        node: The expression.
-        parts: The plain parts that were met, by their position.
     """
     if not isinstance(node, ast.Tuple) or any(isinstance(part, ast.Starred) for part in node.elts):
         return True

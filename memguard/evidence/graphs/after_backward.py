@@ -165,11 +165,7 @@ class SavedTensors:
             self._report(self._fact(kept, saved, carried=carried, part=part))
 
     def tell_passed(self, marks: Collection[ForwardGraph]) -> None:
-        """Tells what was kept for later backwards of the same step, now that a state is known to be their cause.
-
-        Args:
-            marks: The forwards through which the state goes.
-        """
+        """Tells what was kept for later backwards of the same step, now that a state is known to be their cause."""
         passed, self._passed = self._passed, []
         places = {(mark.kept.file, mark.kept.line) for mark in marks if mark.kept is not None}
         for fact in passed:

@@ -72,13 +72,7 @@ class EvaluatedModel:
     """Where those calls were asked for."""
 
     def decide(self, steppers: Mapping[int, int], number: int, steps: int) -> None:
-        """Whether other models made the steps that came after its unused graphs.
-
-        Args:
-            steppers: The model that was trained, by the optimizer steps before.
-            number: This model's own number.
-            steps: Optimizer steps so far.
-        """
+        """Whether other models made the steps that came after its unused graphs."""
         for before in sorted(self.undecided):
             if before in steppers or before < steps:
                 self.undecided.discard(before)

@@ -249,14 +249,7 @@ def _is_limited(link: Link, place: Place) -> bool:
 
 
 def _share_of(model: _Shapes, shapes: _Shapes, alone: float, *, is_named: bool) -> float:
-    """Share of a model's parameters that some tensors match in shape: by count or, of named ones, by elements.
-
-    Args:
-        model: The model's.
-        shapes: Those of the tensors.
-        alone: How many of them have storages of their own.
-        is_named: Whether they lie under names, as in a state dict.
-    """
+    """Share of a model's parameters that some tensors match in shape: by count or, of named ones, by elements."""
     common, count = model & shapes, sum(model.values())
     matched = sum(common.values())
     share = min(matched, alone) / count if count else 0.0

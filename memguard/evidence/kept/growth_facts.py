@@ -38,14 +38,7 @@ _ACCELERATORS = ("cuda", "xpu", "mps")
 
 @final
 class GrownContainers:
-    """Reports what grew, each statement once.
-
-    Args:
-        watch: The run.
-        report: Takes the facts.
-        views: Who tells of views.
-        steps_since: Tells the optimizer steps since so many batches had been.
-    """
+    """Reports what grew, each statement once."""
 
     def __init__(
         self,
@@ -61,14 +54,7 @@ class GrownContainers:
         """Of those that were met, by their identities: one that only grew since is told, whatever leads to it now."""
 
     def tell(self, survey: HolderSearch, before: Mapping[int, int], batches: int, owned: dict[int, int]) -> None:
-        """Of each container the statement that adds to it, under the rule that fits what it holds.
-
-        Args:
-            survey: The walk that met them.
-            before: Lengths when they were first counted, by their ids.
-            batches: Since then.
-            owned: Storages of parameters, gradients and optimizer states.
-        """
+        """Of each container the statement that adds to it, under the rule that fits what it holds."""
         watch = self._watch
         least = MIN_HOST_BYTES * batches
         state = set(storages_of(tensor for one in watch.optimizers for tensor in state_of(one)))

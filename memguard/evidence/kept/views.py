@@ -44,13 +44,7 @@ class PinnedStorage:
 def find_pins(
     survey: HolderSearch, *, ignore: Collection[int] = (), min_storage_bytes: int = MIN_STORAGE_BYTES
 ) -> tuple[PinnedStorage, ...]:
-    """Who holds views that use less than an eighth of the storages they keep, the heaviest first.
-
-    Args:
-        survey: A walk over the live objects.
-        ignore: Keys of storages whose views are wanted: parameters, gradients, buckets.
-        min_storage_bytes: Smaller storages are left out.
-    """
+    """Who holds views that use less than an eighth of the storages they keep, the heaviest first."""
 
     def key_of(tensor: torch.Tensor) -> tuple[int, int] | None:
         key = storage_key(tensor)

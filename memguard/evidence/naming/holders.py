@@ -230,14 +230,7 @@ class HolderSearch:
         graph: bool = False,
         passes: Callable[[torch.Tensor, Collection[torch.Tensor]], bool] | None = None,
     ) -> tuple[Holder, ...]:
-        """Names who holds what some links lead to, the likeliest cause first.
-
-        Args:
-            found: Links with bytes.
-            stage: Stage in which the tensors came to be, if known.
-            graph: Whether it is their graphs that matter.
-            passes: Tells whether a tensor's graph goes through those of others.
-        """
+        """Names who holds what some links lead to, the likeliest cause first."""
         groups = grouped(found)
         context = replace(self._context_of(stage), graph=graph, names=aliases_among(found, groups))
         for group in groups[:MAX_GROUPS]:

@@ -82,12 +82,7 @@ def place_of(link: Link) -> Place:
 
 
 def sought_of(name: Link, rest: Sequence[Link]) -> NameQuery | None:
-    """What to look for in the syntax tree.
-
-    Args:
-        name: A link with a name.
-        rest: The trail from its value down to the tensor.
-    """
+    """What to look for in the syntax tree."""
     parent = name.parent
     if parent is None or type(name.key) is not str:
         return None
