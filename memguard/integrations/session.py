@@ -43,8 +43,6 @@ from memguard.integrations.never_raises import take_away
 from memguard.integrations.oom.watch import OomWatch
 from memguard.integrations.overhead import Overhead
 from memguard.integrations.peak_owners import PeakOwners
-from memguard.integrations.peer_watch import PeerWatch
-from memguard.integrations.peers import Peers
 from memguard.integrations.phase_edges import PhaseEdges
 from memguard.integrations.ray_train import ray_storage
 from memguard.integrations.run_upload import RunUpload
@@ -65,6 +63,7 @@ from memguard.torch_objects.hidden_hooks import numbers_of_ours
 if TYPE_CHECKING:
     from memguard.integrations.guard import Guard
     from memguard.integrations.loop.fast_path import FastPath
+    from memguard.integrations.peer_watch import PeerWatch
     from memguard.integrations.trainers.answers import Answers
 
 # Sessions that are open in this process, innermost last: `Session.open` adds, `Session.close` takes away.
@@ -157,6 +156,9 @@ class Session:
         self.upload = RunUpload(destination, self.recorder, launch)
         self.peers: PeerWatch | None = None
         if launch.world_size > 1 and record and reports:
+            from memguard.integrations.peer_watch import PeerWatch
+            from memguard.integrations.peers import Peers
+
             self.peers = PeerWatch(self, Peers(destination.shared or self.logdir, rank))
         self.host_limit_bytes: int | None = None
         """What the kernel would kill this process at."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import sys
 import types
 import weakref
@@ -231,8 +232,8 @@ def _place(call: LoaderCall | None) -> Place:
 
 LOOKS = (5, 17, 199)
 """Training batches after which they are looked for, each just before a round over all objects (`ScanSchedule`)."""
-BEFORE = tuple(batch for look in LOOKS for batch in (look // 2, look - look // 4))
-"""Those with whose memory is compared what it is then: what a loop begins with came before, or does not go on."""
+BEFORE = frozenset(look // 2 + third * (look - look // 2) // 3 for look in LOOKS for third in range(3))
+"""Those between which memory must have grown until then: what a loop begins with came before, or does not go on."""
 MAX_GENERATORS = 64
 
 
@@ -273,15 +274,16 @@ class GeneratorsProbe(Probe):
                 known.append(weakref.ref(found))
 
     def _may_keep(self) -> bool:
-        """Whether memory has grown lately, on the device, or on the host and still; where it is known."""
-        (half, later), record = self._before, self.watch.record
+        """Whether memory has grown lately, on the device, or step by step on the host; where it is known."""
+        known = [record for record in (*self._before, self.watch.record) if record is not None]
         self._before = []
-        if half is None or later is None or record is None:
+        if not known:
             return True
-        on_device = half.allocated_end_bytes is not None and grew(half.allocated_end_bytes, record.allocated_end_bytes)
+        first, last = known[0], known[-1]
+        on_device = first.allocated_end_bytes is not None and grew(first.allocated_end_bytes, last.allocated_end_bytes)
         return on_device or all(
-            grew(before.host_rss_bytes, record.host_rss_bytes, MIN_HOST_BYTES * (record.batch - before.batch))
-            for before in (half, later)
+            grew(before.host_rss_bytes, after.host_rss_bytes, MIN_HOST_BYTES * (after.batch - before.batch))
+            for before, after in itertools.pairwise(known)
         )
 
     def remove(self) -> None:
