@@ -13,7 +13,6 @@ import torch
 from memguard.heap.attributes import is_tensor
 from memguard.heap.children import ChildReader, Via
 from memguard.heap.containers import FULL, all_of, container_of, length_of, tensors_in
-from memguard.heap.roots import roots_of
 from memguard.heap.walk import MAX_OBJECTS, Link, Walk
 from memguard.torch_objects.storages import storage_key
 
@@ -72,28 +71,6 @@ class HeapSnapshot:
         self._walk.begin(Link(value, Via.ROOT, name) for name, value in roots)
         asked = itertools.count(1)
         self._walk.run(None if is_late is None else lambda: not next(asked) % LATE_EVERY and is_late())
-
-    @classmethod
-    def take(
-        cls,
-        frames: Sequence[types.FrameType],
-        *,
-        models: Iterable[object] = (),
-        extra: Iterable[tuple[str, object]] = (),
-        max_objects: int = MAX_OBJECTS,
-        is_late: Callable[[], bool] | None = None,
-    ) -> HeapSnapshot:
-        """A look from the user's frames, the models, some further objects and the user's modules.
-
-        Args:
-            frames: The user's frames, innermost first.
-            models: Watched root models.
-            extra: Further objects by name.
-            max_objects: Bound of the walk.
-            is_late: Asked now and then; whether there is no time left.
-        """
-        roots = roots_of(frames, models, extra)
-        return cls(roots, reader=ChildReader(frames), max_objects=max_objects, is_late=is_late)
 
     def __enter__(self) -> HeapSnapshot:
         return self

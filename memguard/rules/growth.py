@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import ClassVar, final
 
 from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import (
-    AutocastOpen,
     Fact,
     FunctionContextHolds,
     GradientsWithGraph,
@@ -122,10 +121,6 @@ def remedy_of(cache: KeptOutputs) -> str:
     return cache.remedy or _REMEDY
 
 
-ROUNDING = 0.02
-"""Share of its size by which an allocator may make a small block larger."""
-
-
 @final
 class SteadyGrowth(Rule):
     """The floor of allocated memory rises and will reach the limit.
@@ -154,7 +149,6 @@ class SteadyGrowth(Rule):
         self._lead: Fact | None = None
         self._survivors: list[SurvivingAllocations] = []
         """All lines of the newest look."""
-        self._region: AutocastOpen | None = None
         self._caches = KeptCaches()
         self._piled: list[float] = []
         """Bytes a batch that views, warned of, have kept so far, if they came with every batch; or models."""
@@ -197,8 +191,6 @@ class SteadyGrowth(Rule):
             self._piled_graphs |= fact.graphs >= MIN_BATCHES
         elif isinstance(fact, FunctionContextHolds) and fact.cycle:
             self._piled_graphs = True
-        elif isinstance(fact, AutocastOpen) and fact.stage is Stage.TRAIN:
-            self._region = fact
         elif isinstance(fact, (SurvivingAllocations, GrowingParameters)):
             if self._lead is None or isinstance(fact, GrowingParameters):
                 self._lead = fact
@@ -324,9 +316,6 @@ class SteadyGrowth(Rule):
         else:
             share = self._named_share(growth.rate)
             message += f" Allocations made at {at(lead.place)} survive their batches, {share:.0%} of it."
-            if self._region is not None and _are_casts(self._survivors):
-                message += f" The autocast region at {at(self._region.place)} keeps them, with their casts."
-                severity = Severity.INFO  # MG311 warned of it
         return self.claim(
             lead,
             severity,
@@ -345,15 +334,3 @@ def _rate_of(found: Outlook, run: Run) -> str:
         f"({format_bytes(growth.observed)} over the last {growth.batches} batches): at this rate it reaches the "
         f"limit of {format_bytes(limit_of(run))} in about {found.batches_to_limit} batches."
     )
-
-
-def _are_casts(survivors: Sequence[SurvivingAllocations]) -> bool:
-    """Whether one line makes as many tensors as the others, each twice as large: weights made anew, and their casts.
-
-    A cast has half the size in a half precision, and its graph holds the weight.
-    """
-    if len(survivors) < 2:
-        return False
-    largest, *others = sorted(survivors, key=lambda fact: -fact.bytes)
-    same = largest.allocations == sum(fact.allocations for fact in others)
-    return same and abs(largest.bytes - 2 * sum(fact.bytes for fact in others)) <= ROUNDING * largest.bytes

@@ -143,14 +143,11 @@ class HostGrowth(Rule):
         severity = Severity.INFO
         if free is not None and fact.bytes_per_batch * left > free:
             severity = Severity.CRITICAL if run.batches_left is not None else Severity.WARNING
-        room = ""
-        if free is not None:
-            room = f"; {format_bytes(free)} are free, enough for {plural(int(free / fact.bytes_per_batch), 'batch')}"
         yield self.claim(
             fact,
             severity,
             f"{holder(fact.place)} keeps {format_bytes(fact.bytes_per_batch)} more in host memory with every batch, "
-            f"and nothing in the source empties it{room}.",
+            f"and nothing in the source empties it{_room('; ', free, fact)}.",
             "keep a number of each batch instead of all of it, write it to disk, or bound how many are kept.",
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
@@ -159,15 +156,12 @@ class HostGrowth(Rule):
 
     def _cache(self, fact: KeptOnHost, run: Run) -> Claim:
         """A cache of which nobody knows yet whether its keys come again."""
-        free = free_bytes(run.slow)
-        room = ""
-        if free is not None:
-            room = f" {format_bytes(free)} are free, enough for {plural(int(free / fact.bytes_per_batch), 'batch')}."
+        room = _room(" ", free_bytes(run.slow), fact)
         return self.claim(
             fact,
             Severity.INFO,
             f"{holder(fact.place)} keeps {format_bytes(fact.bytes_per_batch)} more in host memory with every batch. It "
-            f"is asked for a key first: if keys hardly ever come twice, it never stops growing.{room}",
+            f"is asked for a key first: if keys hardly ever come twice, it never stops growing.{room and room + '.'}",
             "leave random and continuous values out of the key, bound the cache (functools.lru_cache(maxsize=...)), or "
             "keep none.",
             nbytes=fact.bytes,
@@ -178,13 +172,12 @@ class HostGrowth(Rule):
     def _too_large(self, fact: KeptOnHost, capacity: int, run: Run) -> Claim:
         """A buffer whose bound is beyond what there is."""
         free = free_bytes(run.slow) or 0
-        batches = int(free / fact.bytes_per_batch)
         full = format_bytes(_bytes_when_full(fact))
         return self.claim(
             fact,
-            Severity.WARNING if batches <= SOON_BATCHES else Severity.INFO,
-            f"{holder(fact.place)} is bounded at {capacity:,} elements, which will take about {full}; "
-            f"{format_bytes(free)} are free, enough for {plural(batches, 'batch')} more.",
+            Severity.WARNING if free // fact.bytes_per_batch <= SOON_BATCHES else Severity.INFO,
+            f"{holder(fact.place)} is bounded at {capacity:,} elements, which will take about {full}"
+            f"{_room('; ', free, fact)} more.",
             "choose a bound that fits, or keep less of each element: pictures as uint8, one frame instead of the stack "
             "of which it is a part, half precision, a file that is mapped into memory.",
             nbytes=fact.bytes,
@@ -287,6 +280,12 @@ def _even_growth(floors: list[int]) -> float | None:
     grown = sum(rises)
     even = bool(rises) and grown > 0 and min(rises) >= EVENNESS * grown / len(rises)
     return grown / (len(rises) * FLOOR_BATCHES) if even else None
+
+
+def _room(before: str, free: int | None, fact: KeptOnHost) -> str:
+    if free is None:
+        return ""
+    return f"{before}{format_bytes(free)} are free, enough for {plural(int(free / fact.bytes_per_batch), 'batch')}"
 
 
 def _bytes_when_full(fact: KeptOnHost) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 from memguard.records.facts import NOWHERE, Place
 from memguard.source.expressions import (
@@ -32,21 +32,11 @@ _ROUNDS = 2
 """Helpers that call helpers are followed so far."""
 
 
-@final
-class LoaderCall(NamedTuple):
-    """A call that makes a data loader."""
+def loader_calls(files: Iterable[str]) -> Iterator[Place]:
+    """The calls of classes whose name ends in ``Loader``, in statements that keep or return what they make.
 
-    file: str
-    line: int
-    function: str
-    """The innermost function around it, ``"<module>"`` outside of any."""
-    name: str | None
-    """The variable or attribute that the loader is given to."""
-    source: str
-
-
-def loader_calls(files: Iterable[str]) -> Iterator[LoaderCall]:
-    """The calls of classes whose name ends in ``Loader``, in statements that keep or return what they make."""
+    Their holder is the variable or attribute that the loader is given to.
+    """
     for file in dict.fromkeys(files):
         if not any("Loader(" in line for line in linecache.getlines(file)):
             continue  # to parse a large project would take seconds
@@ -59,7 +49,8 @@ def loader_calls(files: Iterable[str]) -> Iterator[LoaderCall]:
             function, targets = model.function_at(made.lineno), targets_of(node)
             name = last_name(targets[0]) if len(targets) == 1 and not isinstance(node, ast.For) else None
             around = "<module>" if isinstance(function, ast.Module) else function.name
-            yield LoaderCall(file, made.lineno, around, name, linecache.getline(file, made.lineno).strip())
+            text = linecache.getline(file, made.lineno).strip()
+            yield Place(file=file, line=made.lineno, function=around, holder=name, source=text)
 
 
 def yielded_batch(file: str, first: int) -> tuple[int, str] | None:

@@ -52,7 +52,7 @@ def test_loaders_are_found_with_what_keeps_them(tmp_path: Path) -> None:
     """Assignments, returns and loops that make a loader are told with their function and the name they give it."""
     file = tmp_path / "train.py"
     file.write_text(PROGRAM)
-    found = [(call.line, call.function, call.name) for call in loader_calls([str(file), str(file)])]
+    found = [(call.line, call.function, call.holder) for call in loader_calls([str(file), str(file)])]
     assert found == [
         (4, "train_dataloader", None),
         (7, "setup", "validation"),

@@ -112,7 +112,9 @@ MOST_LINES = 16
 
 @final
 @dataclass(slots=True)
-class _Line:
+class CallLine:
+    """The calls of one line."""
+
     forwards: int = 0
     used: int = 0
     unused: int = 0
@@ -126,21 +128,6 @@ class _Line:
     """Of the unused, those that were alive at a later forward of their model."""
     alive: int = 1
     """The most of its graphs that were alive at the same time, without a backward so far."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class UnusedLine:
-    """A line to report: how many of its forwards' graphs died unused, and what one held."""
-
-    place: Place
-    unused: int
-    forwards: int
-    first_batch: int
-    """The batch of the first of the unused."""
-    bytes: int
-    alive: int
-    """The most of these graphs that were alive at the same time."""
 
 
 @final
@@ -160,7 +147,7 @@ class EvalLines:
 
     def __init__(self, *, training: bool = False) -> None:
         self._training = training
-        self._lines: dict[tuple[Place | Way, str], _Line] = {}
+        self._lines: dict[tuple[Place | Way, str], CallLine] = {}
 
     def answered(self, module: nn.Module, mark: ForwardGraph, output: object, ledger: GraphTracker) -> None:
         """Notes the way to a call in training, and which graphs are alive beside its own; sizes a line's second one."""
@@ -180,7 +167,9 @@ class EvalLines:
             elif mark.outer is not None and line.forwards & (line.forwards - 1) == 0:
                 line.bytes = max(line.bytes or 0, graph_bytes(module, output) or 0)  # it may be of several sizes
 
-    def died(self, mark: ForwardGraph, name: str, least: int = LEAST, *, few: bool = False) -> UnusedLine | None:
+    def died(
+        self, mark: ForwardGraph, name: str, least: int = LEAST, *, few: bool = False
+    ) -> tuple[Place, CallLine] | None:
         """Counts a graph that died; its line, once there is reason to report it.
 
         Args:
@@ -214,9 +203,9 @@ class EvalLines:
         if place is None:
             return None
         line.told = True
-        return UnusedLine(place, line.unused, line.forwards, line.first_batch, nbytes, line.alive)
+        return place, line
 
-    def _line(self, mark: ForwardGraph, name: str, *, new: bool) -> _Line | None:
+    def _line(self, mark: ForwardGraph, name: str, *, new: bool) -> CallLine | None:
         if mark.training is not self._training or mark.stage.evaluates is self._training or mark.fed:
             return None
         calls = self._calls(mark)
@@ -224,7 +213,7 @@ class EvalLines:
             return None
         key = calls, name
         if new and key not in self._lines and len(self._lines) < MOST_LINES:
-            self._lines[key] = _Line()
+            self._lines[key] = CallLine()
         return self._lines.get(key)
 
     def _calls(self, mark: ForwardGraph) -> Place | Way | None:

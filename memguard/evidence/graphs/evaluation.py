@@ -14,9 +14,9 @@ from torch import nn
 
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.evaluated_models import (
+    CallLine,
     EvalLines,
     EvaluatedModel,
-    UnusedLine,
     is_fed,
     largest,
     outermost_of,
@@ -138,7 +138,7 @@ class EvaluationProbe(Probe):
             few = model.unused + 1 < MIN_UNUSED and not model.beside
             line = self._lines.died(mark, model.name, few=few and not model.used) if not mark.alive else None
             if line is not None and (model.used or few) and not self._differentiates(model):
-                self._tell_line(model, line)
+                self._tell_line(model, *line)
             if mark.used or mark.fed:
                 if model.used:
                     self._conclude_sites(model, training=mark.training)
@@ -192,7 +192,7 @@ class EvaluationProbe(Probe):
             least = max(least_of_device(watch.device_total_bytes), least_of_peak(watch.record) or LEAST)
             line = self._calls.died(mark, model.name, least)
             if line is not None and not self._differentiates(model):
-                self._tell_line(model, line, training=True)
+                self._tell_line(model, *line, training=True)
 
     def _asked(self, model: EvaluatedModel) -> Place:
         """Where the model is asked; notes whether its graph can leave the function that asks."""
@@ -320,16 +320,16 @@ class EvaluationProbe(Probe):
                 self._tell(model, named, unused, frozen=True)
                 return
 
-    def _tell_line(self, model: EvaluatedModel, line: UnusedLine, *, training: bool = False) -> None:
+    def _tell_line(self, model: EvaluatedModel, place: Place, line: CallLine, *, training: bool = False) -> None:
         """Tells of one line, where backwards run through other graphs of this model."""
-        if any(other.told and line.place in (other.asked, other.place) for other in self._models.values()):
+        if any(other.told and place in (other.asked, other.place) for other in self._models.values()):
             return
         model.told = 2
         self.report(
             UnusedGraphs(
                 batch=self.watch.batch,
                 stage=Stage.TRAIN if training else self.watch.stage,
-                place=line.place,
+                place=place,
                 module=model.name,
                 count=line.unused,
                 forwards=line.forwards,

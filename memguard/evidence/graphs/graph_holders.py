@@ -159,7 +159,11 @@ class Keepers:
         chained = is_chained(old)
         rolled_out = not training and not used and reached and self.trained and is_local
         models = {mark.module for mark in old}
-        self._note_models(models, training, reached=reached, carried=reached and not rolled_out)
+        if not training:
+            watch.retained.update(models)
+            watch.carried.update(models if reached and not rolled_out else ())
+        elif reached:
+            watch.chained.update(models)
         answers = not any(mark.training or mark.used for mark in old)
         piles_up = any(one.tensors > 0 and (one.grows or one.length >= MIN_BATCHES) for one in holders[:1])
         if answers and holders and not reached and not piles_up:
@@ -173,7 +177,9 @@ class Keepers:
                 continue
             if self.causes[training].is_told_elsewhere(cause, line):
                 continue
-            self._note_place(place, cause)
+            cause.lines.add(line)
+            self._filled.append(place)
+            watch.told.add(line)
             watch.chained.update(models if carried and training else ())
             if rolled_out or (carried and evaluated):
                 watch.rolled_out.add((place.file, place.function))
@@ -211,22 +217,6 @@ class Keepers:
             or is_fed_back(place, frames)
             or is_own_memory(place, self._watch.models, frames)
         )
-
-    def _note_place(self, place: Place, cause: LeakGroup) -> None:
-        """What is to be known of a statement that keeps graphs."""
-        line = place.file, place.line
-        cause.lines.add(line)
-        self._filled.append(place)
-        self._watch.told.add(line)
-
-    def _note_models(self, models: set[int], training: bool, *, reached: bool, carried: bool) -> None:
-        """What other probes are to know of the models whose graphs are kept."""
-        watch = self._watch
-        if not training:
-            watch.retained.update(models)
-            watch.carried.update(models if carried else ())
-        elif reached:
-            watch.chained.update(models)
 
 
 def _last_of_themselves(carriers: list[Holder]) -> tuple[Holder, ...]:

@@ -31,7 +31,7 @@ from memguard.records.stats import BatchRecord, Stage
 from memguard.source.model import Sources
 from memguard.source.name_query import NameQuery, SearchContext
 from memguard.source.search import find_statement
-from memguard.source.sites import LoaderCall, cuts_samples, loader_calls, yielded_batch
+from memguard.source.sites import cuts_samples, loader_calls, yielded_batch
 
 ITERATORS: tuple[type[Any], ...] = tuple(filter(None, [getattr(loaders, "_BaseDataLoaderIter", None)]))
 """Classes of what a loader gives to a loop; with none of them nothing is read, as far as is known."""
@@ -172,7 +172,7 @@ def batching_place(reading: Reading | None = None) -> Place:
                     return place
         if reading.collates and (place := _yield_of(type(reading.sampler))) is not NOWHERE:
             return place
-    return _place(_the_one(list(loader_calls(user_files())), reading))
+    return _the_one(list(loader_calls(user_files())), reading)
 
 
 def _yield_of(sampler: type) -> Place:
@@ -190,11 +190,11 @@ def _yield_of(sampler: type) -> Place:
     return Place(file=code.co_filename, line=line, function=name, holder=sampler.__name__, source=source)
 
 
-def _the_one(calls: list[LoaderCall], reading: Reading) -> LoaderCall | None:
+def _the_one(calls: list[Place], reading: Reading) -> Place:
     """The call that makes the loader in use: the only one, or the only one under one of its names."""
     frames = [frame for _, frame in zip(range(MAX_FRAMES), user_frames(), strict=False)]
     names, files = _names(frames, reading), {frame.f_code.co_filename for frame in frames}
-    named, near = [call for call in calls if call.name in names], [call for call in calls if call.file in files]
+    named, near = [call for call in calls if call.holder in names], [call for call in calls if call.file in files]
     for likely in (
         [call for call in named if call in near],
         named,
@@ -202,8 +202,8 @@ def _the_one(calls: list[LoaderCall], reading: Reading) -> LoaderCall | None:
         calls,
     ):
         if likely:
-            return likely[0] if len(likely) == 1 else None
-    return None
+            return likely[0] if len(likely) == 1 else NOWHERE
+    return NOWHERE
 
 
 def _names(frames: list[FrameType], reading: Reading) -> set[str]:
@@ -222,12 +222,6 @@ def _reads(value: Any, reading: Reading) -> bool:
     if issubclass(type(value), ITERATORS):
         return attributes_of(value).get("_dataset") is reading.dataset
     return issubclass(type(value), DataLoader) and attributes_of(value).get("dataset") is reading.dataset
-
-
-def _place(call: LoaderCall | None) -> Place:
-    if call is None:
-        return NOWHERE
-    return Place(file=call.file, line=call.line, function=call.function, holder=call.name, source=call.source)
 
 
 LOOKS = (5, 17, 199)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
 from typing import Final, final
 
 from memguard.autograd.graph import held_bytes
-from memguard.evidence.interface import Probe
+from memguard.evidence.interface import Now, Probe
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.oom.errors import oom_in
 from memguard.heap.children import Via
@@ -76,26 +75,12 @@ def _retry_site() -> tuple[Place, int]:
     return place, place.line or 0
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class StoredException:
-    """Exceptions under one name whose tracebacks hold tensors: plain data."""
-
-    exception: str
-    """Class of the first of them."""
-    names: tuple[str, ...]
-    """Variables of its failed functions, like ``step() hidden``, the heaviest first."""
-    bytes: int
-    place: Place
-    """Where they are kept."""
-
-
-def find_stored(survey: HolderSearch, *, ignore: Iterable[int] = ()) -> tuple[StoredException, ...]:
+def find_stored(survey: HolderSearch, now: Now, *, ignore: Iterable[int] = ()) -> tuple[ExceptionHolds, ...]:
     """Exceptions in the user's variables and containers that hold tensors, by the name that keeps them.
 
     What somebody else holds as well, such as the data that a failed function was given, is none of theirs.
     """
-    found: dict[Place, StoredException] = {}
+    found: dict[Place, ExceptionHolds] = {}
     elsewhere = {*ignore, *_held_otherwise(survey)}
     for link in survey.links:
         if not issubclass(type(link.value), BaseException) or link.via in (Via.PART, Via.ROOT):
@@ -106,7 +91,8 @@ def find_stored(survey: HolderSearch, *, ignore: Iterable[int] = ()) -> tuple[St
             place = survey.cause(link)
             old = found.get(place)
             total = sum(held.values()) + (old.bytes if old is not None else 0)
-            found[place] = StoredException(type(link.value).__name__, names, total, place)
+            kind = type(link.value).__name__
+            found[place] = ExceptionHolds(**now, place=place, exception=kind, handling=False, names=names, bytes=total)
     return tuple(found.values())
 
 

@@ -22,7 +22,7 @@ from memguard.heap.containers import length_of, newest_of
 from memguard.heap.frames import user_frames
 from memguard.heap.history import ObjectGrowth
 from memguard.heap.host_sizes import size_of
-from memguard.records.facts import ExceptionHolds, Fact, KeptOnHost, KeptOutputs, Place, RetainedGraphs
+from memguard.records.facts import Fact, KeptOnHost, KeptOutputs, Place, RetainedGraphs
 from memguard.records.facts.storages import OF_BATCHES
 from memguard.records.stats import Stage
 from memguard.source.bounds import bounds_of, is_made_anew
@@ -182,20 +182,10 @@ class ScansProbe(Probe):
             self.report(fact)
 
     def _tell_exceptions(self, survey: HolderSearch, owned: dict[int, int]) -> None:
-        for held in find_stored(survey, ignore=owned):
-            if held.place in self._exceptions:
-                continue
-            self._exceptions.add(held.place)
-            self.report(
-                ExceptionHolds(
-                    **self.watch.now,
-                    place=held.place,
-                    exception=held.exception,
-                    handling=False,
-                    names=held.names,
-                    bytes=held.bytes,
-                )
-            )
+        for held in find_stored(survey, self.watch.now, ignore=owned):
+            if held.place not in self._exceptions:
+                self._exceptions.add(held.place)
+                self.report(held)
 
 
 def swollen_facts(watch: ProbeContext, swollen: Mapping[int, ObjectGrowth]) -> Iterator[Fact]:

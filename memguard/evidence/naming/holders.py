@@ -26,10 +26,10 @@ from memguard.evidence.naming.groups import (
 )
 from memguard.evidence.naming.names import NAMES, capacity_of, cells_of, innermost, place_of, text_of
 from memguard.evidence.naming.statements import find_cause
-from memguard.heap.children import Via
+from memguard.heap.children import ChildReader, Via
 from memguard.heap.containers import container_of, length_of
 from memguard.heap.frames import function_key, user_frames
-from memguard.heap.roots import roots_by_collector
+from memguard.heap.roots import roots_by_collector, roots_of
 from memguard.heap.snapshot import HeapSnapshot, unsampled_tensors
 from memguard.heap.walk import MAX_OBJECTS, MAX_SECONDS, Budget, Link, innermost_newest
 from memguard.records.facts import Place
@@ -69,14 +69,6 @@ class Holder:
     """Of the likeliest holder of graphs: how many elements it may come to have, where that is known for certain."""
     container: int | None = None
     """Id of the longest container on the way, only good while that lives."""
-
-    def __str__(self) -> str:
-        place = self.place
-        name = {"closure": f"closure of {place.function}() {place.holder!r}", "global": f"global {place.holder}"}
-        text = name.get(self.kind, place.holder or "unknown")
-        if self.kind == "local":
-            text = f"{place.function}() {place.holder!r}" if place.function else repr(place.holder)
-        return f"{place.file}:{place.line} {text}" if place.file else text
 
 
 @final
@@ -118,7 +110,12 @@ class HolderSearch:
         self._bounds = (max_objects, max_seconds)
         self._is_late = functools.partial(self.budget.is_spent, max_seconds / 2)
         self.snapshot = (
-            HeapSnapshot.take(self.frames, models=models, extra=extra, max_objects=max_objects, is_late=self._is_late)
+            HeapSnapshot(
+                roots_of(self.frames, models, extra),
+                reader=ChildReader(self.frames),
+                max_objects=max_objects,
+                is_late=self._is_late,
+            )
             if walk
             else HeapSnapshot(())
         )

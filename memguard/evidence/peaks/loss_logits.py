@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import torch
 from torch import nn
@@ -119,17 +119,12 @@ SLICES = 8
 """Into so many a loss in chunks is thought to cut the logits: fewer than those of torch and of liger-kernel."""
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Upcast:
-    """What a batch's history tells of its logits."""
+class Upcast(NamedTuple):
+    """The user's line that made the first float32 copy, whether it called the operator itself, bytes at the peak."""
 
     place: Place | None
-    """The user's line that made the first float32 copy; None where only a library's code ran."""
     by_user: bool
-    """Whether that line called the operator itself, with no library but torch between them."""
     bytes: int
-    """All tensors of the size of such a copy that are alive at the peak: also log-softmax and gradient."""
 
 
 def upcast_in(timeline: AllocationTimeline, float32_bytes: int) -> Upcast | None:

@@ -3,12 +3,15 @@
 import torch
 from torch import nn
 
+from memguard.evidence.interface import Now
 from memguard.evidence.kept.exceptions import find_stored
 from memguard.evidence.kept.scans import ScansProbe
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.records.facts import ExceptionHolds
 from memguard.records.stats import Stage
 from tests.evidence.loop import Loop, sees_saved_tensors
+
+NOW: Now = {"batch": 0, "stage": Stage.TRAIN}
 
 
 def fail() -> None:
@@ -24,7 +27,7 @@ def test_stored_exceptions_are_named_by_their_list() -> None:
             fail()
         except RuntimeError as error:
             errors.append(error)
-    (found,) = find_stored(HolderSearch())
+    (found,) = find_stored(HolderSearch(), NOW)
     assert (found.place.holder, found.bytes) == ("errors", 12000)
     assert found.place.source == "errors.append(error)"
 
@@ -42,7 +45,7 @@ def test_what_others_hold_as_well_is_not_counted() -> None:
             fail_on(data)
         except RuntimeError as error:
             errors.append(error)
-    (found,) = find_stored(HolderSearch())
+    (found,) = find_stored(HolderSearch(), NOW)
     assert (found.names, found.bytes) == (("fail_on() scores",), 3 * 40)
 
 
@@ -59,7 +62,7 @@ def test_the_graph_of_a_failed_step_counts() -> None:
         step()
     except RuntimeError as error:
         errors.append(error)
-    (found,) = find_stored(HolderSearch())
+    (found,) = find_stored(HolderSearch(), NOW)
     assert found.names == ("step() loss",) and found.bytes >= 2000
     assert errors
 
@@ -83,5 +86,5 @@ def test_exception_without_tensors_is_not_told() -> None:
         raise ValueError("nothing")
     except ValueError as error:
         kept = error
-    assert find_stored(HolderSearch()) == ()
+    assert find_stored(HolderSearch(), NOW) == ()
     assert kept is not None
