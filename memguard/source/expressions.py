@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 SCOPES = (*FUNCTIONS, ast.ClassDef, ast.Lambda)
@@ -292,19 +292,16 @@ def _chain_of_call(node: ast.Call) -> Chain | None:
 
 
 def _choices(node: ast.expr) -> Iterator[ast.expr]:
+    values: Sequence[ast.expr] = ()
     if isinstance(node, ast.IfExp):
-        yield from _choices(node.body)
-        yield from _choices(node.orelse)
+        values = (node.body, node.orelse)
     elif isinstance(node, ast.BoolOp):
-        for value in node.values:
-            yield from _choices(value)
-    elif isinstance(node, ast.NamedExpr):
-        yield from _choices(node.value)
+        values = node.values
     elif isinstance(node, ast.Subscript) and isinstance(node.value, (ast.Dict, ast.List, ast.Tuple)):
         values = node.value.values if isinstance(node.value, ast.Dict) else node.value.elts
-        for value in values:
-            yield from _choices(value)
-    else:
+    for value in values:
+        yield from _choices(value)
+    if not values:
         yield node
 
 

@@ -102,12 +102,8 @@ def expand(chain: Chain, aliases: dict[str, list[Chain]], depth: int = 0) -> Ite
             yield from expand((*other, *chain[1:]), aliases, depth + 1)
 
 
-def depends(
-    value: ast.expr, line: int, anchor: Anchor, model: SourceModel, scope: Scope, seen: set[str], depth: int = 0
-) -> bool:
+def depends(value: ast.expr, line: int, anchor: Anchor, model: SourceModel, scope: Scope, seen: set[str]) -> bool:
     """Whether an expression on a line uses the anchor, directly or through variables set on lines before it."""
-    if depth > 6:
-        return False
     names = set()
     for node in ast.walk(value):
         if isinstance(node, ast.Attribute) and anchor.attribute and node.attr == anchor.name:
@@ -121,7 +117,7 @@ def depends(
     for name in names - seen:
         seen.add(name)
         for fed, before, from_loop in scope.feeds(name):
-            if (before < line or from_loop) and depends(fed, before, anchor, model, scope, seen, depth + 1):
+            if (before < line or from_loop) and depends(fed, before, anchor, model, scope, seen):
                 return True
     return False
 

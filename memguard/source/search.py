@@ -305,8 +305,6 @@ class _Search:
         """Notes a statement, its score raised or lowered by the circumstances."""
         query, context, model, scope = self.query, self.context, sight.model, sight.scope
         asks = isinstance(what, Call) and self._kind(level) == "object"  # metrics.update(x): its parts may take it
-        if grows and level < query.grows and "object" in query.kinds[level + 1 : query.grows] and not asks:
-            return  # it only puts the object in its place whose container grows
         place, quiet = (model.file, scope.first_line), scope.name in PREPARES
         owner = scope.method_owner.owner if scope.method_owner is not None else None
         score -= 0.1 * sight.hops

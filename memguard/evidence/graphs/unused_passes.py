@@ -13,7 +13,7 @@ from typing import TypeAlias, final
 import torch
 from torch import nn
 
-from memguard.autograd.graph import held_bytes, leaves_of, saved_storages
+from memguard.autograd.graph import held_bytes, leaves_of
 from memguard.evidence.graph_tracker import Derivative, ForwardGraph
 from memguard.evidence.guarded_hook import in_backward
 from memguard.evidence.interface import Probe
@@ -22,7 +22,6 @@ from memguard.heap.containers import tensors_in
 from memguard.heap.frames import call_site, user_frames
 from memguard.records.facts import NOWHERE, Place, UnusedGraphs
 from memguard.source.stores import assigned_at
-from memguard.torch_objects.module_parts import buffers_of, parameters_of
 from memguard.torch_objects.storages import storages_of
 
 Way: TypeAlias = tuple[tuple[str, int], ...]
@@ -125,12 +124,6 @@ class TrainingPassesProbe(Probe):
             return
         model.told = True
         place = row[-1].place
-        saved: dict[int, int] = {}
-        # What a function keeps until it ends dies together: this forward may be training's again, of another size.
-        for tensor in tensors_in(output) if place == call_site() else ():
-            saved.update(saved_storages(tensor.grad_fn) if tensor.grad_fn is not None else {})
-        for key in storages_of([*parameters_of(module), *buffers_of(module)]):
-            saved.pop(key, None)
         self.report(
             UnusedGraphs(
                 **self.watch.now,
@@ -139,7 +132,8 @@ class TrainingPassesProbe(Probe):
                 count=len(row),
                 forwards=len(row) + 1,
                 first_batch=row[0].mark.batch,
-                bytes=sum(saved.values()) or None,
+                # What a function keeps until it ends dies together: this forward may be training's, of another size.
+                bytes=graph_bytes(module, output) if place == call_site() else None,
                 training=True,
             )
         )

@@ -110,22 +110,18 @@ class CacheCallsProbe(Probe):
             return
         self._told += 1
         (site, _) = self._sites.most_common(1)[0]
+        # None that mean anything where it is evaluation that is cleaned up.
+        trains = self._calls_in_training > self._calls // 2
         self.report(
             EmptyCacheCalls(
                 **self.watch.now,
                 place=site,
                 calls=self._calls,
                 batches=max(self.watch.batches - self._first_batch, 1),
-                optimizer_steps=self._steps(),
+                optimizer_steps=max(self.watch.optimizer_steps - self._first_step, 1) if trains else None,
                 seconds=self._seconds,
             )
         )
-
-    def _steps(self) -> int | None:
-        """Optimizer steps since the first call; none that mean anything where it is evaluation that is cleaned up."""
-        if self._calls_in_training <= self._calls // 2:
-            return None
-        return max(self.watch.optimizer_steps - self._first_step, 1)
 
     def _count(self, caller: FrameType | None, seconds: float) -> None:
         name = str(caller.f_globals.get("__name__", "")) if caller is not None else ""

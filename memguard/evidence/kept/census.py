@@ -186,7 +186,7 @@ def _growth_of(
 
 def _are_weights(survey: HolderSearch, link: Link) -> bool:
     """Whether all tensors below a container are parameters of modules that it keeps."""
-    trails = [trail for leaf in survey.tensors if link in (trail := leaf.trail())]
+    trails = [trail for leaf in survey.snapshot.tensors if link in (trail := leaf.trail())]
     return bool(trails) and all(
         issubclass(type(trail[-1].value), nn.Parameter)
         and any(issubclass(type(inner.value), nn.Module) for inner in trail[trail.index(link) + 1 : -1])

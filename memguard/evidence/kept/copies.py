@@ -92,9 +92,9 @@ def find_copies(
 
     @functools.cache  # for the few that are asked about: to name each takes milliseconds
     def beside() -> set[tuple[object, ...]]:
-        return {_name_of(survey.cause(link)) for link in survey.links if id(link.value) in called}
+        return {_name_of(survey.cause(link)) for link in survey.snapshot.links if id(link.value) in called}
 
-    for link in survey.links:
+    for link in survey.snapshot.links:
         tensors = _tensors_of(link.value, watched)
         if not tensors:
             continue

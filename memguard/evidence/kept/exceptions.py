@@ -81,8 +81,13 @@ def find_stored(survey: HolderSearch, now: Now, *, ignore: Iterable[int] = ()) -
     What somebody else holds as well, such as the data that a failed function was given, is none of theirs.
     """
     found: dict[Place, ExceptionHolds] = {}
-    elsewhere = {*ignore, *_held_otherwise(survey)}
-    for link in survey.links:
+    plain = (
+        leaf
+        for leaf in survey.snapshot.tensors
+        if not any(issubclass(type(link.value), _FAILURES) for link in leaf.trail())
+    )
+    elsewhere = {*ignore, *storages_of(leaf.value for leaf in plain)}
+    for link in survey.snapshot.links:
         if not issubclass(type(link.value), BaseException) or link.via in (Via.PART, Via.ROOT):
             continue
         names, held = held_by(link.value, elsewhere)
@@ -94,16 +99,6 @@ def find_stored(survey: HolderSearch, now: Now, *, ignore: Iterable[int] = ()) -
             kind = type(link.value).__name__
             found[place] = ExceptionHolds(**now, place=place, exception=kind, handling=False, names=names, bytes=total)
     return tuple(found.values())
-
-
-def _held_otherwise(survey: HolderSearch) -> set[int]:
-    """Storages to which some way leads that goes through no exception."""
-    plain = (
-        leaf.value
-        for leaf in survey.tensors
-        if not any(issubclass(type(link.value), _FAILURES) for link in leaf.trail())
-    )
-    return set(storages_of(plain))
 
 
 def held_by(error: BaseException, ignore: Container[int]) -> tuple[tuple[str, ...], dict[int, int]]:

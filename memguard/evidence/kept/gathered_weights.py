@@ -80,7 +80,7 @@ class GatheredWeightsProbe(Probe):
     def _tell(self, sharded: _Sharded, storages: Mapping[int, int]) -> None:
         watch, model, place = self.watch, sharded.model(), sharded.call or NOWHERE
         survey = HolderSearch(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
-        link = next((link for link in survey.links if link.value is model), None)
+        link = next((link for link in survey.snapshot.links if link.value is model), None)
         self.report(
             GatheredWeights(
                 **watch.now,

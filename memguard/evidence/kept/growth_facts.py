@@ -215,7 +215,7 @@ class GrownContainers:
     def _trained(self, survey: HolderSearch) -> set[int]:
         """Storages of what optimizers step on, or will: a program that makes more of those trains them."""
         found: set[int] = set()
-        new = (link.value for link in survey.links if issubclass(type(link.value), torch.optim.Optimizer))
+        new = (link.value for link in survey.snapshot.links if issubclass(type(link.value), torch.optim.Optimizer))
         for optimizer in (*self._watch.optimizers, *new):
             found.update(storages_of(parameter for group in optimizer.param_groups for parameter in group["params"]))
         return found

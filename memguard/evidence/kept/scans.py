@@ -196,7 +196,7 @@ def swollen_facts(watch: ProbeContext, swollen: Mapping[int, ObjectGrowth]) -> I
         swollen: What grew, by the ids of tensors, arrays and texts that are alive.
     """
     survey = HolderSearch(models=watch.models, extra=watch.roots())
-    met = [(link, swollen[id(link.value)]) for link in survey.tensors if id(link.value) in swollen]
+    met = [(link, swollen[id(link.value)]) for link in survey.snapshot.tensors if id(link.value) in swollen]
     for graph in (False, True):
         for holder, links in survey.by_holder(
             [(link, 0) for link, one in met if bool(one.nodes) is graph], graph=graph
@@ -204,7 +204,7 @@ def swollen_facts(watch: ProbeContext, swollen: Mapping[int, ObjectGrowth]) -> I
             found = max((swollen[id(link.value)] for link in links), key=lambda found: found.bytes + found.nodes)
             if _is_new(watch, holder) and (fact := _of_tensor(watch, holder.place, found)) is not None:
                 yield fact
-    blocks = [(link, 0) for link in survey.links if id(link.value) in swollen]
+    blocks = [(link, 0) for link in survey.snapshot.links if id(link.value) in swollen]
     for holder, links in survey.by_holder(blocks, plain=True):
         if _is_new(watch, holder):
             yield _of_block(
@@ -215,7 +215,7 @@ def swollen_facts(watch: ProbeContext, swollen: Mapping[int, ObjectGrowth]) -> I
 def handed_facts(watch: ProbeContext, containers: frozenset[int]) -> Iterator[Fact]:
     """Containers of what DataLoader workers handed over, though nothing is added to them any more."""
     survey = HolderSearch(models=watch.models, extra=watch.roots())
-    for link in [link for link in survey.links if id(link.value) in containers]:
+    for link in [link for link in survey.snapshot.links if id(link.value) in containers]:
         place, length = survey.cause(link), length_of(link.value)
         where = (place.file, place.line)
         if place.file is None or where in watch.told:

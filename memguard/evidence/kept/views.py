@@ -55,7 +55,7 @@ def find_pins(
 
     links: dict[int, list[Link]] = {}
     sizes: dict[int, int] = {}
-    for link in survey.tensors:
+    for link in survey.snapshot.tensors:
         key = key_of(link.value)
         if key is not None:
             links.setdefault(key[0], []).append(link)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from types import FrameType
 from typing import final
 
@@ -13,13 +12,13 @@ from memguard.evidence.naming.names import growing, innermost
 from memguard.heap.attributes import is_tensor
 from memguard.heap.children import Scope, Via
 from memguard.heap.walk import Link
+from memguard.records.facts import Place
 from memguard.source.expressions import called_name, chains_of
 from memguard.source.model import SourceModel, Sources
 from memguard.source.name_query import Statement
 from memguard.source.scopes import Call
 from memguard.source.scopes import Scope as SourceScope
 from memguard.source.values import may_carry
-from memguard.text.places import place_text
 from memguard.torch_objects.storages import storage_key
 
 MAX_HOPS = 4
@@ -28,23 +27,9 @@ MAX_HOPS = 4
 _Call = tuple[SourceModel, SourceScope, Call]
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Feeding:
-    """Calls that lead to the statement which keeps something. Plain data."""
-
-    file: str
-    line: int
-    function: str
-    """Where the loop makes the first of them."""
-
-    def __str__(self) -> str:
-        return place_text(self.file, self.line)
-
-
 def find_caller(
     statement: Statement, frames: Sequence[FrameType], names: Collection[object], sources: Sources, *, graph: bool
-) -> Feeding | None:
+) -> Place | None:
     """The calls that lead to a statement; None if its function runs already, or is not called at one place.
 
     Args:
@@ -72,7 +57,7 @@ def find_caller(
     if found is None:
         return None
     source, function, site = found
-    return Feeding(source.file, site.line, function.path)
+    return Place(file=source.file, line=site.line, function=function.path)
 
 
 def _function_of(statement: Statement, source: SourceModel) -> SourceScope | None:
@@ -124,7 +109,7 @@ class Group:
         self.bytes = 0
         """Many views of one storage weigh what it weighs."""
         self.statement: Statement | None = None
-        self.feeding: Feeding | None = None
+        self.feeding: Place | None = None
         """Where the function of the statement is called."""
 
 

@@ -15,7 +15,6 @@ from typing import final
 import torch
 
 from memguard.evidence.naming.groups import (
-    Feeding,
     Group,
     aliases_among,
     find_caller,
@@ -37,6 +36,7 @@ from memguard.records.stats import Stage
 from memguard.source.model import Sources
 from memguard.source.name_query import SearchContext
 from memguard.source.search import find_collecting
+from memguard.text.places import place_text
 
 Judge = Callable[[torch.Tensor], "int | None"]
 """Bytes that a tensor accounts for if it is looked for, else None."""
@@ -120,16 +120,6 @@ class HolderSearch:
             else HeapSnapshot(())
         )
 
-    @property
-    def tensors(self) -> list[Link]:
-        """Every link to a tensor."""
-        return self.snapshot.tensors
-
-    @property
-    def links(self) -> Iterable[Link]:
-        """Every object that was met, each once, with the first way to it."""
-        return self.snapshot.links
-
     def by_holder(
         self, found: Sequence[tuple[Link, int]], *, plain: bool = False, graph: bool = False
     ) -> list[tuple[Holder, list[Link]]]:
@@ -182,7 +172,7 @@ class HolderSearch:
         cause = find_cause(trail, trail.index(group.link), self.snapshot, files, self.sources, context)
         group.name, group.statement = cause.name, cause.statement
         if cause.feeding is not None:
-            group.feeding = Feeding(cause.feeding.file, cause.feeding.line, cause.feeding.function)
+            group.feeding = cause.feeding.place(None)
         elif cause.statement is not None and cause.statement.grows:
             names = {link.key for link in trail}
             group.feeding = find_caller(cause.statement, self.frames, names, self.sources, graph=context.graph)
@@ -195,14 +185,14 @@ class HolderSearch:
 
     def judged(self, judge: Judge) -> list[tuple[Link, int]]:
         """The links to tensors that a judge recognises, with their bytes."""
-        return self._judged(judge, self.tensors)
+        return self._judged(judge, self.snapshot.tensors)
 
     def judged_among_unsampled(self, judge: Judge) -> list[tuple[Link, int]]:
         """Those in the long containers that were met, of which the walk read a sample.
 
         A list that gets a loss with every batch has hundreds before eight batches were looked at in a fast loop.
         """
-        return self._judged(judge, unsampled_tensors(self.tensors))
+        return self._judged(judge, unsampled_tensors(self.snapshot.tensors))
 
     def _judged(self, judge: Judge, links: Iterable[Link]) -> list[tuple[Link, int]]:
         keep = self._bounds[1] / 4
@@ -255,23 +245,11 @@ def find_holders(
 ) -> tuple[Holder, ...]:
     """Who holds the tensors a judge recognises, the likeliest cause first; empty if nothing in Python does.
 
-    Runs none of the user's code and keeps nothing alive.
-
-    Args:
-        judge: Recognises the tensors.
-        models: Watched root models.
-        extra: Further objects by name where a holder may hang: trainer, callbacks, metrics, data module.
-        stage: Stage in which the tensors came to be, if known.
-        graph: Whether it is their graphs that matter; a statement that stores detached values is then no cause.
-        passes: Tells whether a tensor's graph goes through those of others; where nothing grows, such a tensor is
-            dropped (`memguard.autograd.reach.Reach.passes`).
-        frame: Where the stack begins; the caller's frame if not given.
-        max_objects: Bound of the walk.
-        max_seconds: Bound of the whole in time.
-        collector: Whether to ask the garbage collector for referrers when the walk finds nobody; None asks it alone.
-        calling: Functions that were seen to call a model while graphs piled up.
-        rest: Told the tensors of which no holder is needed, and the judge was not asked: of long containers the walk
-            reads a sample.
+    Runs none of the user's code and keeps nothing alive. `judge` recognises the tensors; the rest is as in
+    `HolderSearch` and its `holders`. Of a graph that is kept, a statement that stores detached values is no cause;
+    where nothing grows, a tensor is dropped through whose graph another one `passes` (`Reach.passes`). The garbage
+    `collector` is asked for referrers when the walk finds nobody, never (False), or alone (None). `rest` gets the
+    tensors of which no holder is needed, and the judge was not asked: the walk reads samples of long containers.
     """
     survey = HolderSearch(
         models=models,
@@ -307,8 +285,8 @@ def _holder(group: Group) -> Holder:
     if statement is not None:
         place = replace(
             statement.place(text_of(name)),
-            caller=str(group.feeding) if group.feeding is not None else None,
-            caller_function=group.feeding.function if group.feeding is not None else None,
+            caller=None if group.feeding is None else place_text(group.feeding.file or "", group.feeding.line),
+            caller_function=None if group.feeding is None else group.feeding.function,
             in_frame=any(type(item.value) is types.FrameType for item in trail),
         )
     else:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import FrameType
-from typing import Any, final
+from typing import Any
 
 import torch
 
@@ -109,12 +109,12 @@ def find_exceptions(census: Census, stack: Stack) -> tuple[HeldException, ...]:
     needed: dict[int, int] | None = None
     found = []
     for error in census.exceptions:
-        held = _held_by(census, stack, error)
-        if not held.tensors:
+        tensors, names, place = _held_by(census, stack, error)
+        if not tensors:
             continue
         if needed is None:
             needed = census.reach(_in_use(stack))
-        exclusive = sum(size for key, size in census.reach(held.tensors).items() if key not in needed)
+        exclusive = sum(size for key, size in census.reach(tensors).items() if key not in needed)
         if exclusive:
             handling = id(error) in stack.handled
             holder = NOWHERE if handling else _holder(census, stack, error)
@@ -122,28 +122,17 @@ def find_exceptions(census: Census, stack: Stack) -> tuple[HeldException, ...]:
                 HeldException(
                     exception=type(error).__name__,
                     handling=handling,
-                    names=held.names,
+                    names=names,
                     bytes=exclusive,
-                    place=holder if holder.holder else held.place,
+                    place=holder if holder.holder else place,
                 )
             )
-        held.tensors.clear()
+        tensors.clear()
     return tuple(sorted(found, key=lambda each: -each.bytes)[:4])
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Frames:
-    """What the finished frames of an exception hold."""
-
-    tensors: list[torch.Tensor]
-    names: tuple[str, ...]
-    """The user's variables, the heaviest first."""
-    place: Place
-    """The innermost of the user's lines."""
-
-
-def _held_by(census: Census, stack: Stack, error: BaseException) -> _Frames:
+def _held_by(census: Census, stack: Stack, error: BaseException) -> tuple[list[torch.Tensor], tuple[str, ...], Place]:
+    """What the finished frames of an exception hold: tensors, the user's variables (heaviest first), innermost line."""
     names: list[tuple[int, str]] = []
     tensors: list[torch.Tensor] = []
     place = NOWHERE
@@ -158,7 +147,7 @@ def _held_by(census: Census, stack: Stack, error: BaseException) -> _Frames:
                     names.append((own, f"`{name}` of {frame.f_code.co_name}()"))
                     place = Place(file=frame.f_code.co_filename, line=line, function=frame.f_code.co_name)
     names.sort(reverse=True)
-    return _Frames(tensors, tuple(dict.fromkeys(name for _, name in names)), place)
+    return tensors, tuple(dict.fromkeys(name for _, name in names)), place
 
 
 def _holder(census: Census, stack: Stack, error: BaseException) -> Place:

@@ -205,14 +205,10 @@ def _held(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
     if is_tensor(value):
         yield name, value
         return
-    entries: list[tuple[object, object]] = []
-    if type(value) is dict and len(value) <= MAX_ENTRIES:
-        entries = [(key, inner) for key, inner in value.items() if type(key) in (str, int)]
-    elif type(value) is list and len(value) <= MAX_ENTRIES:
-        entries = list(enumerate(value))
-    for key, inner in entries:
-        if is_tensor(inner):
-            yield f"{name}[{key!r}]", inner
+    if (type(value) is dict or type(value) is list) and len(value) <= MAX_ENTRIES:
+        for key, inner in list(value.items() if type(value) is dict else enumerate(value)):
+            if is_tensor(inner) and type(key) in (str, int):
+                yield f"{name}[{key!r}]", inner
 
 
 def _file_of(kind: type) -> str:

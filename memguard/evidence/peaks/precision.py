@@ -76,21 +76,15 @@ def _region() -> Place:
         file = frame.f_code.co_filename
         if (model := SourceModel.of(file)) is None:
             continue
-        regions, first = (
-            AutocastRegions(model),
-            None if frame.f_code.co_name == "<module>" else frame.f_code.co_firstlineno,
-        )
+        regions = AutocastRegions(model)
+        first = None if frame.f_code.co_name == "<module>" else frame.f_code.co_firstlineno
         if (line := regions.entered_at(first, frame.f_lineno)) is not None:
-            return replace(place_of(frame), line=line, source=_text(file, line))
+            return replace(place_of(frame), line=line, source=linecache.getline(file, line).strip())
         left_open.update((file, function, line) for function, line in regions.left_open())
     if len(left_open) == 1:
         ((file, function, line),) = left_open
-        return Place(file=file, line=line, function=function, source=_text(file, line))
+        return Place(file=file, line=line, function=function, source=linecache.getline(file, line).strip())
     return call_site()
-
-
-def _text(file: str, line: int) -> str:
-    return linecache.getline(file, line).strip()
 
 
 _CHECKPOINT = torch.utils.checkpoint.__file__

@@ -123,7 +123,7 @@ class TensorsBesideOutputs:
         found = survey.judged(lambda tensor: outputs.get((storage_key(tensor) or (0, 0))[0]))
         names = {name_key(link) for link, _ in found}
         devices = {link.value.device for link, _ in found}
-        beside = [link.value for link in survey.tensors if names and name_key(link) in names]
+        beside = [link.value for link in survey.snapshot.tensors if names and name_key(link) in names]
         held, seen = dict(outputs), dict[int, Any]()
         for tensor in beside:
             key = None if issubclass(type(tensor), nn.Parameter) else storage_key(tensor)

@@ -28,7 +28,7 @@ def reached() -> tuple[int, int]:
     """Objects that a walk met among thousands, and tensors that were judged."""
     crowd = [[[torch.zeros(()), [i]] for i in range(20)] for _ in range(20)]
     survey = HolderSearch(extra=[("crowd", crowd)], max_objects=8_000)
-    return len(list(survey.links)), len(survey.judged(lambda tensor: 1))
+    return len(list(survey.snapshot.links)), len(survey.judged(lambda tensor: 1))
 
 
 def test_a_walk_goes_as_far_as_on_a_fast_one(monkeypatch: pytest.MonkeyPatch) -> None:
