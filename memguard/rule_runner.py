@@ -12,10 +12,11 @@ from memguard.component_health import RECORDING, ComponentHealth
 from memguard.forks import process
 from memguard.recording.writer import RecordingWriter
 from memguard.records.claims import Claim
-from memguard.records.facts import Fact, ModelCalled, UnexplainedGrowth
+from memguard.records.facts import Fact, KeptOutputs, ModelCalled, UnexplainedGrowth
+from memguard.records.kept_floor import KeptFloor
 from memguard.records.shape_table import ShapeTable
 from memguard.records.stats import BatchRecord, Run, Series, Stage, limit_of
-from memguard.records.summary import Summary
+from memguard.records.summary import StageSummary, Summary
 from memguard.rules.arbiter import Arbiter, attribute
 from memguard.rules.finding_text import SO_FAR
 from memguard.rules.growth_attribution import GrowthAttribution
@@ -60,6 +61,7 @@ class RuleRunner:
         self.parts = ComponentHealth(self.summary.notes.append, self._drop)
         self.arbiter = Arbiter(silenced)
         self._following = GrowthAttribution()
+        self._candidates: list[KeptOutputs] = []
         self.shape_table = ShapeTable(self._tell_shapes)
         self.recording: RecordingWriter | None = None
         self.listeners: list[Callable[[Sequence[BatchRecord]], object]] = []
@@ -134,7 +136,13 @@ class RuleRunner:
 
     def learn(self, facts: Iterable[Fact]) -> None:
         """Facts that probes saw; the rules judge them."""
-        self._learn([learnt for fact in facts if (learnt := self._following.learn(fact)) is not None])
+        certain = []
+        for fact in facts:
+            if isinstance(fact, KeptOutputs) and fact.candidate:
+                self._candidates.append(fact)
+            elif (learnt := self._following.learn(fact)) is not None:
+                certain.append(learnt)
+        self._learn(certain)
 
     def _learn(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
@@ -208,6 +216,7 @@ class RuleRunner:
         """
         self._run.ended = True
         self._learn(self._following.newest())
+        self._learn(self._likely_holders())
         self._learn(self._unexplained())
         for detector in tuple(self._detectors):
             with self.parts.part(part_of(detector)):
@@ -232,16 +241,27 @@ class RuleRunner:
             told["misses_training"] = True
         self.line("end", told)
 
+    def _growth(self) -> tuple[StageSummary, KeptFloor, int] | None:
+        """Training, how its floor rose, and the bytes of that which no claim explains, where that is most of it."""
+        stage = self.summary.stages.get(Stage.TRAIN)
+        kept = stage.kept if stage is not None else None
+        if stage is None or kept is None or stage.batches < LEAST_OF_CURVE:
+            return None  # the optimizer's state, where the first step ran out of memory
+        unexplained = attribute(self.arbiter.claims, kept.rise_bytes).unexplained
+        return None if unexplained < EXPLAINED * kept.rise_bytes else (stage, kept, unexplained)
+
+    def _likely_holders(self) -> list[Fact]:
+        """Names that grew by most of what no claim explains."""
+        growth = self._growth()
+        return [] if growth is None else [fact for fact in self._candidates if fact.bytes >= EXPLAINED * growth[2] > 0]
+
     def _unexplained(self) -> list[Fact]:
         """What no claim explains of a growth that is a notable part of the device, where that is most of it."""
-        stage, limit = self.summary.stages.get(Stage.TRAIN), limit_of(self._run)
-        kept = stage.kept if stage is not None else None
-        if stage is None or kept is None or kept.from_bytes is None or kept.to_bytes is None or not limit:
+        growth, limit = self._growth(), limit_of(self._run)
+        if growth is None or not limit:
             return []
-        if stage.batches < LEAST_OF_CURVE:
-            return []  # the optimizer's state, where the first step ran out of memory
-        shares = attribute(self.arbiter.claims, kept.rise_bytes)
-        if kept.rise_bytes < NOTABLE_SHARE * limit or shares.unexplained < EXPLAINED * kept.rise_bytes:
+        stage, kept, unexplained = growth
+        if kept.from_bytes is None or kept.to_bytes is None or kept.rise_bytes < NOTABLE_SHARE * limit:
             return []
         return [
             UnexplainedGrowth(
@@ -249,7 +269,7 @@ class RuleRunner:
                 stage=Stage.TRAIN,
                 from_bytes=kept.from_bytes,
                 to_bytes=kept.to_bytes,
-                explained_bytes=kept.rise_bytes - shares.unexplained,
+                explained_bytes=kept.rise_bytes - unexplained,
                 fell=kept.fell,
             )
         ]

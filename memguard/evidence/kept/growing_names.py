@@ -89,6 +89,8 @@ class GrowingNamesProbe(Probe):
         self._last: _Look | None = None
         self._rises: dict[Name, int] = {}
         self._told: dict[Name, Place] = {}
+        self._waiting: dict[Name, KeptOutputs] = {}
+        """Of too little of the device to be reported while other probes may find what it is."""
         self._num_facts = 0
         self._is_asked = False
         self._again: int | None = None
@@ -100,9 +102,7 @@ class GrowingNamesProbe(Probe):
         if self._again is None and len(self.watch.facts) != self._num_facts:
             self._num_facts = len(self.watch.facts)
             if self._has_reported():
-                self._again = 0
-                self.hear("on_batch_end")
-                self.watch.look_from(0)
+                self._follow_reported()
         for record in records:
             if record.stage is not Stage.TRAIN or record.allocated_end_bytes is None:
                 continue
@@ -142,6 +142,14 @@ class GrowingNamesProbe(Probe):
         if has_risen or self._has_reported():
             self._at = end or self._at
             self._look(whole=True)
+        for name, fact in self._waiting.items():
+            if name not in self._told:
+                self.report(replace(fact, batch=self.watch.batch, candidate=True))
+
+    def _follow_reported(self) -> None:
+        self._again = 0
+        self.hear("on_batch_end")
+        self.watch.look_from(0)
 
     def _follow(self, floor: int) -> None:
         if floor < self._base or not self._due:
@@ -224,20 +232,29 @@ class GrowingNamesProbe(Probe):
                 return
             one = kept[name]
             share = WORD_SHARE if one.length and _is_models(one) else NOTABLE_SHARE  # a list of models is no buffer
-            if left < share * (watch.device_total_bytes or 0):
+            much = share * (watch.device_total_bytes or 0)
+            if left < min(much, NOTABLE_SHARE * (watch.peak_bytes or much)):
                 return
+            waits = left < much
             left -= _growth(name, first, last)
             taken.update(one.storages)
             if name in self._told or name in otherwise or (has_jumped and _is_models(one)):
                 continue
             place = survey.cause(one.link, tensors=not one.weights)
-            self._told[name] = place
+            if not waits:
+                self._told[name] = place
             if not is_on_host(place) and place.line is not None:
-                watch.told.add((place.file, place.line))
                 grown, batches = _growth(name, first, last), max(last.batches - first.batches, 1)
                 rate = 0.0 if has_jumped else grown / batches
                 since = max(watch.batch - round(one.bytes() / grown * batches), 0)
-                self.report(self._fact(place, one, rate, since, self._parts(name, kept)))
+                fact = self._fact(place, one, rate, since, self._parts(name, kept))
+                if waits:
+                    self._waiting[name] = fact
+                    if self._again is None:
+                        self._follow_reported()
+                    continue
+                watch.told.add((place.file, place.line))
+                self.report(fact)
 
     def _largest(
         self, kept: Mapping[Name, Kept], first: _Look, last: _Look, taken: set[int], *, least: float
@@ -261,7 +278,7 @@ class GrowingNamesProbe(Probe):
         innermost = max(whole, key=lambda name: kept[name].depth, default=None)
         return None if innermost is None or kept[innermost].is_optimized else innermost
 
-    def _fact(self, place: Place, one: Kept, rate: float, first_batch: int, parts: tuple[str, ...]) -> Fact:
+    def _fact(self, place: Place, one: Kept, rate: float, first_batch: int, parts: tuple[str, ...]) -> KeptOutputs:
         watch, length = self.watch, one.length
         nbytes = one.bytes()
         weights, is_lru = _is_models(one), type(one.link.value) is LRU_CACHE
@@ -273,7 +290,7 @@ class GrowingNamesProbe(Probe):
         return KeptOutputs(
             **watch.now,
             place=place,
-            tensors=length or len(one.objects),
+            tensors=one.elements or len(one.objects),
             first_batch=first_batch,
             bytes=nbytes,
             bytes_per_batch=rate,
@@ -318,6 +335,10 @@ class GrowingNamesProbe(Probe):
             if newer is not None and name is not None:
                 measured = isinstance(newer, KeptOutputs) and newer.measured
                 self.report(replace(newer, parts=self._parts(name, kept)) if measured else newer)  # type: ignore[call-arg]
+        for name, waiting in self._waiting.items():
+            newer = _measured(waiting, kept[name], owned, watch.batch, at_end=at_end) if name in kept else None
+            if isinstance(newer, KeptOutputs):
+                self._waiting[name] = newer
 
     def _of_fact(self, fact: Fact, kept: Mapping[Name, Kept]) -> Name | None:
         """The name that a fact tells of: the heaviest of that text."""
@@ -353,8 +374,8 @@ def _answers(one: Kept) -> int | None:
 
 def _count(one: Kept, scaled: int) -> int:
     """How many a name keeps: elements, or objects that have it, where they are about so many; each may have several."""
-    counted = next((n for n in (one.length, len(one.objects)) if NEARLY * scaled <= n <= scaled / NEARLY), scaled)
-    return max(counted, one.length)
+    counted = next((n for n in (one.elements, len(one.objects)) if NEARLY * scaled <= n <= scaled / NEARLY), scaled)
+    return max(counted, one.elements)
 
 
 def _measured(fact: Any, one: Kept, owned: Container[int], batch: int, *, at_end: bool) -> Fact | None:
@@ -389,7 +410,7 @@ def _measured(fact: Any, one: Kept, owned: Container[int], batch: int, *, at_end
             graphs = min(one.graphs, batch - fact.first_batch + 1)
             changes |= {"graphs": graphs, "followed": 0, "last_batch": batch}
     elif isinstance(fact, KeptOutputs):
-        count, scaled = one.length or len(one.objects), round(times * fact.tensors)
+        count, scaled = one.elements or len(one.objects), round(times * fact.tensors)
         if fact.what == OF_BATCHES:  # of each there may be several elements
             count = min(count, round(nbytes / fact.bytes_per_batch)) if fact.bytes_per_batch else scaled
         changes["tensors"] = count if count >= fact.tensors else scaled

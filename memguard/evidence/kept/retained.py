@@ -40,6 +40,8 @@ class Kept:
     depth: int
     length: int
     """Of the longest container; the answers of a cache; 0 of what is neither."""
+    elements: int
+    """Of all of them."""
     is_part: bool
     """Whether it is a part of a module."""
     is_optimized: bool
@@ -158,10 +160,12 @@ def _kept(step: Link, found: dict[Name, Kept]) -> tuple[Name, Kept]:
         for link in above:  # a module leads to its hooks by a part without a name, and what these keep is no part of it
             inside = (inside and link.via is not Via.PART) or issubclass(type(link.value), nn.Module)
         optimized = any(issubclass(type(link.value), torch.optim.Optimizer) for link in (*above, step))
-        kept = found[name] = Kept(step, len(above), length, inside, optimized)
+        kept = found[name] = Kept(step, len(above), length, 0, inside, optimized)
     elif length > kept.length:
         kept.link, kept.length = step, length
-    kept.objects.add(id(step.value))
+    if id(step.value) not in kept.objects:
+        kept.objects.add(id(step.value))
+        kept.elements += length
     return name, kept
 
 
