@@ -70,11 +70,12 @@ class UnreadProbe(Probe):
         if self.watch.uses is None:
             self.deaf = frozenset(_HEARD)
         self._since, self._trained = 0, [0]
-        """The time from which on every batch was heard, and the training forwards up to each time since."""
+        """The time from which on all training was heard, and the training forwards up to each time since."""
         self._outside: list[bool] = [True]
         """Of each time, whether it is before the first training forward of a step."""
         self._step_began = 0
-        self._batches = self._steps = self._looks = 0
+        self._number = -1
+        self._steps = self._looks = 0
         self._known: dict[int, StorageUse] = {}
         """Those that were suspected before."""
         self._suspects: list[_Suspect] = []
@@ -82,10 +83,11 @@ class UnreadProbe(Probe):
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Time goes on; what was suspected may be gone."""
         watch = self.watch
-        if watch.batches > self._batches + 1:  # batches that nobody heard
-            self._go_on(trains=False, outside=False)  # what was used until now may have been used in those
-            self._since, self._trained, self._outside = self._now, self._trained[-1:], self._outside[-1:]
-        self._batches = watch.batches
+        if watch.stage is Stage.TRAIN:
+            if watch.number > self._number + 1:  # training that nobody heard
+                self._go_on(trains=False, outside=False)  # what was used until now may have been used in it
+                self._since, self._trained, self._outside = self._now, self._trained[-1:], self._outside[-1:]
+            self._number = watch.number
         trains = watch.stage is Stage.TRAIN and torch.is_grad_enabled()
         self._go_on(trains=trains, outside=not trains and self._outside[-1])
         if self._suspects:
@@ -95,6 +97,10 @@ class UnreadProbe(Probe):
         """What was suspected may be gone."""
         if self._suspects:
             self._conclude()
+
+    def on_run_end(self) -> None:
+        """What lies there unread was kept for nothing."""
+        self._conclude(is_over=True)
 
     def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
         """Looks for such storages."""
@@ -187,13 +193,13 @@ class UnreadProbe(Probe):
                 )
             )
 
-    def _conclude(self) -> None:
-        """Reports what went unread; what was read after all is forgotten."""
+    def _conclude(self, *, is_over: bool = False) -> None:
+        """Reports what went unread, or is unread as the run ends; what was read after all is forgotten."""
         waiting = []
         over: dict[tuple[Place, str, bool], list[tuple[_Suspect, int]]] = {}
         for suspect in self._suspects:
             unread = suspect.unread()
-            gone = sum(use.nbytes for use in unread if use() is None)
+            gone = sum(use.nbytes for use in unread if is_over or use() is None)
             if 2 * gone < sum(use.nbytes for use in unread):
                 waiting.append(suspect)
             elif gone:

@@ -7,7 +7,7 @@ import statistics
 import sys
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any, final
 
@@ -18,7 +18,7 @@ from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.sizes import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE
 from memguard.heap.attributes import attributes_of, is_tensor, is_user_class
 from memguard.heap.frames import is_module_level, read_locals, user_frames
-from memguard.records.facts import Fact, Place, ReboundTensor
+from memguard.records.facts import Place, ReboundTensor
 from memguard.records.stats import BatchRecord, Stage
 from memguard.source.remaking import remade_attribute, remade_elsewhere, remade_variable
 from memguard.torch_objects.module_parts import buffers_of, parameters_of
@@ -268,22 +268,15 @@ class ModelSeriesProbe(Probe):
         made = self._made.get(kind or "", [])
         if len(made) < MADE or kind is None:
             return
-        newest = made[-1][0]()
+        (old, _, size), (new, _, _) = made[-2:]
+        newest, before = new(), old()
         older = sum(ref() is not None for ref, _, _ in made[:-1])
-        found = self._rebound(newest, made[-2][2]) if newest is not None and older < KEPT else None
-        if found is not None:
-            self._told.add(kind)
-            self.report(found)
-
-    def _rebound(self, newest: nn.Module, size: int) -> Fact | None:
-        """Whether a name of the newest was that of the one before, which nothing dropped."""
-        if size < least_of_series(self.watch):
-            return None
+        if newest is None or older >= KEPT or size < least_of_series(self.watch):
+            return
         self._tries += 1
-        place = _remade(newest)
-        if place is None:
-            return None
-        return ReboundTensor(**self.watch.now, place=place, bytes=size, model=True)
+        if (place := _remade(newest, before)) is not None:
+            self._told.add(kind)
+            self.report(ReboundTensor(**self.watch.now, place=place, bytes=size, model=True))
 
 
 def least_of_series(watch: ProbeContext) -> int:
@@ -291,22 +284,29 @@ def least_of_series(watch: ProbeContext) -> int:
     return max(LEAST, int(PEAK_SHARE / 2 * (watch.peak_bytes or 0)))
 
 
-def _remade(model: nn.Module) -> Place | None:
-    """The statement in a loop that gave a variable or an attribute this model."""
+def _remade(newest: nn.Module, before: nn.Module | None) -> Place | None:
+    """The statement in a loop that gives a variable, or an attribute, models: maybe inside an object of the user's.
+
+    While that object is under way, which may train already, the variable has the one before.
+    """
+    models = (newest,) if before is None else (newest, before)
     for frame in user_frames(sys._getframe(1)):
         code = frame.f_code
         for name, value in read_locals(frame).items():
-            if value is model:
+            has = is_user_class(type(value)) and not issubclass(type(value), nn.Module)
+            inner = [key for key, part in attributes_of(value).items() if _is_any(part, models)] if has else []
+            place = None
+            if inner or _is_any(value, models):
                 place = remade_variable(code.co_filename, code.co_name, code.co_firstlineno, name)
-                if place is not None:
-                    return place
-            elif is_user_class(type(value)) and not issubclass(type(value), nn.Module):
-                for attribute, inner in list(attributes_of(value).items()):
-                    if inner is model:
-                        place = remade_attribute(code.co_filename, type(value).__name__, attribute)
-                        if place is not None:
-                            return place
+            for attribute in inner if place is None else ():
+                place = place or remade_attribute(code.co_filename, type(value).__name__, attribute)
+            if place is not None:
+                return place
     return None
+
+
+def _is_any(value: object, models: Iterable[nn.Module]) -> bool:
+    return any(value is model for model in models)
 
 
 def weights_bytes(model: nn.Module) -> int:
