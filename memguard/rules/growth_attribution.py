@@ -285,7 +285,7 @@ def _first_batch(fact: Fact) -> int:
 
 def _ends(fact: Fact) -> bool:
     """Whether what it tells of is let go with the pass, as far as the source shows."""
-    return isinstance(fact, KeptOutputs) and fact.bounded
+    return isinstance(fact, KeptOutputs) and fact.bounded and not fact.outlasts
 
 
 def _rate(fact: Fact, span: int) -> float | None:

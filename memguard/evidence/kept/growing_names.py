@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
-from memguard.evidence.interface import Probe
+from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.kept.retained import Kept, Name, kept_by_name
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import capacity_of, outgrew
@@ -331,12 +331,12 @@ class GrowingNamesProbe(Probe):
                     owned.update(one.storages)
         for fact in list(watch.facts.values()):
             name = self._of_fact(fact, kept)
-            newer = None if name is None else _measured(fact, kept[name], owned, watch.batch, at_end=at_end)
+            newer = None if name is None else _measured(fact, kept[name], owned, watch, at_end=at_end)
             if newer is not None and name is not None:
                 measured = isinstance(newer, KeptOutputs) and newer.measured
                 self.report(replace(newer, parts=self._parts(name, kept)) if measured else newer)  # type: ignore[call-arg]
         for name, waiting in self._waiting.items():
-            newer = _measured(waiting, kept[name], owned, watch.batch, at_end=at_end) if name in kept else None
+            newer = _measured(waiting, kept[name], owned, watch, at_end=at_end) if name in kept else None
             if isinstance(newer, KeptOutputs):
                 self._waiting[name] = newer
 
@@ -378,21 +378,21 @@ def _count(one: Kept, scaled: int) -> int:
     return max(counted, one.elements)
 
 
-def _measured(fact: Any, one: Kept, owned: Container[int], batch: int, *, at_end: bool) -> Fact | None:
+def _measured(fact: Any, one: Kept, owned: Container[int], watch: ProbeContext, *, at_end: bool) -> Fact | None:
     """A fact with the bytes that its holder keeps now; None where it has nothing to add.
 
     Args:
         fact: What was reported.
         one: What lies below its holder's name.
         owned: Storages of models and optimizers, which live anyway; models that are kept are such.
-        batch: The newest.
+        watch: Knows the newest batch and its stage.
         at_end: Whether the run is over: then a smaller size is reported too, unless most of it was freed.
     """
     if isinstance(fact, ModelCopies):
         owned = one.gradients  # copies are counted by their weights
     elif isinstance(fact, KeptOutputs) and (fact.weights or fact.measured):
         owned = ()  # as it was first measured
-    nbytes, before = one.bytes(owned), _bytes_of(fact)
+    nbytes, before, batch = one.bytes(owned), _bytes_of(fact), watch.batch
     if not isinstance(fact, MEASURED):
         return None
     if isinstance(fact, ModelCopies) and fact.copies <= len(fact.holders):
@@ -414,6 +414,7 @@ def _measured(fact: Any, one: Kept, owned: Container[int], batch: int, *, at_end
         if fact.what == OF_BATCHES:  # of each there may be several elements
             count = min(count, round(nbytes / fact.bytes_per_batch)) if fact.bytes_per_batch else scaled
         changes["tensors"] = count if count >= fact.tensors else scaled
+        changes["outlasts"] = fact.stage.evaluates and watch.stage is Stage.TRAIN
     elif isinstance(fact, ModelCopies):
         changes["copies"] = _count(one, round(times * fact.copies))
     elif isinstance(fact, ViewsPinStorage):

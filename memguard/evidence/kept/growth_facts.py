@@ -74,7 +74,8 @@ class GrownContainers:
             where = (place.file, place.line)
             is_known = growth.length >= self._lengths.get(growth.number, growth.length + 1)
             self._lengths[growth.number] = growth.length
-            if (where in watch.told or is_known) and not self._outgrew_what_limited(growth):
+            is_of_told = any(fact.place == place for fact in kept)  # lists in one dict, say
+            if (where in watch.told or is_known) and not is_of_told and not self._outgrew_what_limited(growth):
                 continue
             if growth.newest and trained.issuperset(growth.newest):
                 if not state.issuperset(growth.newest):  # an optimizer's own history has an end
@@ -224,10 +225,12 @@ class GrownContainers:
 def _all_of(growth: ContainerGrowth, batches: int, watch: ProbeContext) -> tuple[int, int]:
     """The elements that came as those did which were seen to come, and in how many batches.
 
-    All that it has, where so many can have come in training until now; else it may have been filled before.
+    All that it has, where so many can have come in batches of this stage; else it may have been filled before.
     """
-    passed = round(growth.length * batches / growth.elements)
-    if watch.stage is Stage.TRAIN and batches <= passed <= watch.batch + 1:
+    passed, newest = round(growth.length * batches / growth.elements), watch.number
+    if watch.stage is Stage.TRAIN:
+        newest = watch.batch  # batches of other kinds may have filled it as well
+    if batches <= passed <= newest + 1:
         return growth.length, passed
     return growth.elements, batches
 
@@ -256,14 +259,14 @@ def merge_adjacent(kept: Iterable[KeptOutputs]) -> list[KeptOutputs]:
             bytes=one.bytes + other.bytes,
             bytes_per_batch=one.bytes_per_batch + other.bytes_per_batch,
             what=one.what or other.what,
-            beside=(*one.beside, other.place.holder or "", *other.beside),
+            beside=one.beside if one.place == other.place else (*one.beside, other.place.holder or "", *other.beside),
         )
     return joined
 
 
 def _are_one(fact: KeptOutputs, other: KeptOutputs) -> bool:
     alike = (fact.stage, fact.bounded, fact.numbers) == (other.stage, other.bounded, other.numbers)
-    return alike and fact.cached is other.cached and fact.place.is_beside(other.place)
+    return alike and fact.cached is other.cached and (fact.place == other.place or fact.place.is_beside(other.place))
 
 
 @final

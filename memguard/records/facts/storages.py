@@ -46,6 +46,8 @@ class KeptOutputs(Fact):
     """Whether it was seen, at several looks, to keep at least half of what the floor of memory rose by."""
     parts: tuple[str, ...] = ()
     """Other names that were told of, and whose memory is a part of what it keeps."""
+    outlasts: bool = False
+    """Whether training found it as large after the pass of evaluation that filled it."""
     candidate: bool = False
     """Whether it counts only where, as the run ends, nothing else explains the growth."""
 
