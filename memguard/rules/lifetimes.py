@@ -196,7 +196,7 @@ class UnreadInTraining(Rule):
             Severity.WARNING if much else Severity.INFO,
             f"{holder(fact.place)} kept {format_bytes(fact.bytes)}{peak}{f' in {part}' if part else ''} through "
             f"{plural(fact.forwards, 'forward')} of training: nothing read them there, and they went unread.",
-            f"{keep}, or {_drop(in_code(fact.place))} before training goes on.",
+            fact.remedy or f"{keep}, or {_drop(in_code(fact.place))} before training goes on.",
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,
         )

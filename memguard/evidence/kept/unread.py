@@ -27,6 +27,9 @@ FORWARDS = 3
 """Training forwards that it must have been kept through."""
 STEPS, LOOKS = 48, 4
 """Optimizer steps at which it is asked for, and how many walks may be made to name it."""
+OVER = 8
+"""Steps that others have taken since an optimizer's last one, from which on its phase may be over."""
+OF_STATES = "let go of that optimizer where its phase ends: its states go with it."
 WAY = 2
 """Names that are given of the way to it, from the object that was let go."""
 _HEARD = ("on_forward_start", "on_batch_end", "on_optimizer_step_start")
@@ -47,6 +50,8 @@ class _Suspect:
     least: int
     """Bytes of that batch's peak from which on it is reported."""
     peak: int | None
+    is_state: bool
+    """Whether it is an optimizer's."""
 
     def let_go(self) -> tuple[Place, str]:
         """Of the names the one that let go of it: that of the outermost object that is gone, and the way on."""
@@ -75,7 +80,9 @@ class UnreadProbe(Probe):
         """Of each time, whether it is before the first training forward of a step."""
         self._step_began = 0
         self._number = -1
-        self._steps = self._looks = 0
+        self._steps = self._looks = self._taken = 0
+        self._stepped: dict[int, int] = {}
+        """Steps taken in all as each optimizer took its last, by its identity."""
         self._known: dict[int, StorageUse] = {}
         """Those that were suspected before."""
         self._suspects: list[_Suspect] = []
@@ -102,9 +109,17 @@ class UnreadProbe(Probe):
         """What lies there unread was kept for nothing."""
         self._conclude(is_over=True)
 
+    def on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """One that comes later may begin a phase, after which another one's states are left."""
+        if self.watch.uses is not None:
+            self._steps = 0
+            self.hear(*_HEARD)
+
     def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
         """Looks for such storages."""
         self._steps += 1
+        self._taken += 1
+        self._stepped[id(optimizer)] = self._taken
         if self._steps > STEPS or self._looks >= LOOKS:
             if not self._suspects:
                 self.unsubscribe(*_HEARD)
@@ -135,20 +150,31 @@ class UnreadProbe(Probe):
                 within[id(use)] = use
             elif use.reads > 0 and self._outside[use.used - self._since] and self._idle(use) >= FORWARDS:
                 before[id(use)] = use
-        if max(sum(use.nbytes for use in some.values()) for some in (before, within)) < least:
+        over = self._states_of_the_past()
+        if max(sum(use.nbytes for use in some.values()) for some in (before, within, over)) < least:
             return
         for tensor in self._owned():
             if (own := uses.find(tensor)) is not None:
                 before.pop(id(own), None)
                 within.pop(id(own), None)
-        for some, within_step in ((before, False), (within, True)):
+        for some, within_step in ((before, False), (over, False), (within, True)):
             if sum(use.nbytes for use in some.values()) >= least and self._looks < LOOKS:
                 self._looks += 1
                 self._name(some, least, within_step=within_step)
 
     def _idle(self, use: StorageUse) -> int:
-        """Training forwards since an operator took it."""
-        return self._trained[-1] - self._trained[use.used - self._since]
+        """Training forwards since an operator took it, of those that were heard."""
+        return self._trained[-1] - self._trained[max(use.used - self._since, 0)]
+
+    def _states_of_the_past(self) -> dict[int, StorageUse]:
+        """States of optimizers that stepped, and did not while others did."""
+        uses, found = self.watch.uses, {}
+        assert uses is not None
+        for optimizer in self.watch.optimizers:
+            if self._taken - self._stepped.get(id(optimizer), self._taken) >= OVER:
+                states = filter(None, map(uses.find, state_of(optimizer)))
+                found.update({id(use): use for use in states if id(use) not in self._known})
+        return found
 
     def _owned(self) -> list[torch.Tensor]:
         watch = self.watch
@@ -180,7 +206,8 @@ class UnreadProbe(Probe):
                 continue
             self._known.update((id(use), use) for use in new)
             trail = max(named[place], key=lambda link: _bytes_of(link, uses)).trail()
-            around = [link for link in trail if is_user_class(type(link.value)) and _dies(link.value)]
+            is_state = any(issubclass(type(link.value), torch.optim.Optimizer) for link in trail)
+            around = [link for link in trail if is_user_class(type(link.value)) and _dies(link.value) and not is_state]
             self._suspects.append(
                 _Suspect(
                     place,
@@ -190,6 +217,7 @@ class UnreadProbe(Probe):
                     within_step,
                     least,
                     self.watch.peak_bytes,
+                    is_state,
                 )
             )
 
@@ -203,7 +231,8 @@ class UnreadProbe(Probe):
             if 2 * gone < sum(use.nbytes for use in unread):
                 waiting.append(suspect)
             elif gone:
-                over.setdefault((*suspect.let_go(), suspect.within_step), []).append((suspect, gone))
+                let_go = (suspect.place, "") if is_over else suspect.let_go()
+                over.setdefault((*let_go, suspect.within_step), []).append((suspect, gone))
         self._suspects = waiting
         for (place, way, within_step), some in over.items():
             nbytes, (first, _) = sum(gone for _, gone in some), some[0]
@@ -218,7 +247,7 @@ class UnreadProbe(Probe):
                     inside=way or None,
                     within_step=within_step,
                     peak_bytes=max(first.peak or 0, self.watch.peak_bytes or 0) or None,
-                    remedy=remedy_of_stash(place),
+                    remedy=OF_STATES if first.is_state else remedy_of_stash(place),
                 )
             )
 
