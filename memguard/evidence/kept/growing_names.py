@@ -414,7 +414,7 @@ def _measured(fact: Any, one: Kept, owned: Container[int], watch: ProbeContext, 
         if fact.what == OF_BATCHES:  # of each there may be several elements
             count = min(count, round(nbytes / fact.bytes_per_batch)) if fact.bytes_per_batch else scaled
         changes["tensors"] = count if count >= fact.tensors else scaled
-        changes["outlasts"] = fact.stage.evaluates and watch.stage is Stage.TRAIN
+        changes["outlasts"] = one.length > 0 and fact.stage.evaluates and watch.stage is Stage.TRAIN
     elif isinstance(fact, ModelCopies):
         changes["copies"] = _count(one, round(times * fact.copies))
     elif isinstance(fact, ViewsPinStorage):
