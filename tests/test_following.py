@@ -95,6 +95,17 @@ def test_what_ends_with_its_pass_is_counted_to_the_pass_s_end(bounded: bool, in_
     assert isinstance(fact, KeptOutputs) and fact.tensors == tensors
 
 
+def test_what_training_found_kept_goes_on_in_the_next_pass() -> None:
+    """The source takes something out of it somewhere: that did not happen before training went on."""
+    follow = GrowthAttribution()
+    run(follow, 0, 9, 10 * KIB, stage=Stage.VALIDATION)
+    follow.learn(replace(KEPT, outlasts=True))
+    run(follow, 10, 19, 0, begin=100 * KIB)
+    run(follow, 20, 29, 10 * KIB, stage=Stage.VALIDATION, begin=100 * KIB)
+    fact = newest(follow)
+    assert isinstance(fact, KeptOutputs) and (fact.tensors, fact.bytes) == (20, 200 * KIB)
+
+
 def test_what_doubles_is_told_anew_while_the_run_goes_on() -> None:
     """At twice, four times and eight times the batches; not in between."""
     follow, told = GrowthAttribution(), 0

@@ -125,6 +125,7 @@ class UnreadProbe(Probe):
                 self.unsubscribe(*_HEARD)
         elif (least := least_of_peak(self.watch.record)) is not None:
             self._suspect(least)
+            self._suspect_states(least)
         self._go_on(trains=False, outside=True)
         self._step_began = self._now
 
@@ -150,14 +151,13 @@ class UnreadProbe(Probe):
                 within[id(use)] = use
             elif use.reads > 0 and self._outside[use.used - self._since] and self._idle(use) >= FORWARDS:
                 before[id(use)] = use
-        over = self._states_of_the_past()
-        if max(sum(use.nbytes for use in some.values()) for some in (before, within, over)) < least:
+        if max(sum(use.nbytes for use in some.values()) for some in (before, within)) < least:
             return
         for tensor in self._owned():
             if (own := uses.find(tensor)) is not None:
                 before.pop(id(own), None)
                 within.pop(id(own), None)
-        for some, within_step in ((before, False), (over, False), (within, True)):
+        for some, within_step in ((before, False), (within, True)):
             if sum(use.nbytes for use in some.values()) >= least and self._looks < LOOKS:
                 self._looks += 1
                 self._name(some, least, within_step=within_step)
@@ -166,15 +166,22 @@ class UnreadProbe(Probe):
         """Training forwards since an operator took it, of those that were heard."""
         return self._trained[-1] - self._trained[max(use.used - self._since, 0)]
 
-    def _states_of_the_past(self) -> dict[int, StorageUse]:
-        """States of optimizers that stepped, and did not while others did."""
-        uses, found = self.watch.uses, {}
+    def _suspect_states(self, least: int) -> None:
+        """Looks for optimizers that stepped, and did not while others did."""
+        uses = self.watch.uses
         assert uses is not None
         for optimizer in self.watch.optimizers:
-            if self._taken - self._stepped.get(id(optimizer), self._taken) >= OVER:
-                states = filter(None, map(uses.find, state_of(optimizer)))
-                found.update({id(use): use for use in states if id(use) not in self._known})
-        return found
+            if self._taken - self._stepped.get(id(optimizer), self._taken) < OVER or self._looks >= LOOKS:
+                continue
+            found = [use for tensor in state_of(optimizer) if (use := uses.find(tensor)) is not None]
+            states = [use for use in found if id(use) not in self._known]
+            if sum(use.nbytes for use in states) < least:
+                continue
+            self._looks += 1
+            survey = self._survey()
+            link = next((link for link in survey.snapshot.links if link.value is optimizer), None)
+            if link is not None:
+                self._add(survey.cause(link), [], states, max(map(self._idle, states)), least, is_state=True)
 
     def _owned(self) -> list[torch.Tensor]:
         watch = self.watch
@@ -184,16 +191,16 @@ class UnreadProbe(Probe):
         return [*weights, *buffers, *gradients_of(weights), *states]
 
     def _name(self, some: dict[int, StorageUse], least: int, *, within_step: bool) -> None:
-        watch, uses = self.watch, self.watch.uses
+        uses = self.watch.uses
         assert uses is not None
 
         def judge(tensor: torch.Tensor) -> int | None:
             use = uses.find(tensor)
             return use.nbytes if use is not None and id(use) in some else None
 
-        survey = HolderSearch(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
+        survey = self._survey()
         found = [*survey.judged(judge), *survey.judged_among_unsampled(judge)]
-        order = [holder.place for holder in survey.holders(found, stage=watch.stage)]
+        order = [holder.place for holder in survey.holders(found, stage=self.watch.stage)]
         named: dict[Place, list[Link]] = {}
         for holder, links in survey.by_holder(found):
             if holder.place.holder:
@@ -204,22 +211,31 @@ class UnreadProbe(Probe):
             births = {use.born for use in new}
             if not new or (within_step and len(births) < FORWARDS):
                 continue
-            self._known.update((id(use), use) for use in new)
             trail = max(named[place], key=lambda link: _bytes_of(link, uses)).trail()
-            is_state = any(issubclass(type(link.value), torch.optim.Optimizer) for link in trail)
-            around = [link for link in trail if is_user_class(type(link.value)) and _dies(link.value) and not is_state]
-            self._suspects.append(
-                _Suspect(
-                    place,
-                    [(weakref.ref(link.value), survey.cause(link), _way_on(link, trail)) for link in around],
-                    [(use, use.used) for use in new],
-                    len(births) if within_step else min(map(self._idle, new)),
-                    within_step,
-                    least,
-                    self.watch.peak_bytes,
-                    is_state,
-                )
-            )
+            around = [link for link in trail if is_user_class(type(link.value)) and _dies(link.value)]
+            ways = [(weakref.ref(link.value), survey.cause(link), _way_on(link, trail)) for link in around]
+            forwards = len(births) if within_step else min(map(self._idle, new))
+            self._add(place, ways, new, forwards, least, within_step=within_step)
+
+    def _survey(self) -> HolderSearch:
+        watch = self.watch
+        return HolderSearch(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
+
+    def _add(
+        self,
+        place: Place,
+        around: list[tuple[weakref.ref[Any], Place, str]],
+        new: list[StorageUse],
+        forwards: int,
+        least: int,
+        *,
+        within_step: bool = False,
+        is_state: bool = False,
+    ) -> None:
+        self._known.update((id(use), use) for use in new)
+        uses = [(use, use.used) for use in new]
+        peak = self.watch.peak_bytes
+        self._suspects.append(_Suspect(place, around, uses, forwards, within_step, least, peak, is_state))
 
     def _conclude(self, *, is_over: bool = False) -> None:
         """Reports what went unread, or is unread as the run ends; what was read after all is forgotten."""

@@ -181,6 +181,32 @@ def test_states_that_are_filled_side_by_side_are_told_as_one() -> None:
     assert (second.place.holder, second.beside) == ("Metric.weights", ())
 
 
+class Inputs:
+    """Keeps what each layer was given, under the layer's name."""
+
+    def __init__(self) -> None:
+        self.pending: dict[str, list[torch.Tensor]] = {"first": [], "second": [], "third": []}
+
+    def add(self, name: str, given: torch.Tensor) -> None:
+        self.pending[name].append(given.clone())
+
+    def take(self, name: str) -> torch.Tensor:
+        return self.pending[name].pop()
+
+
+def test_lists_in_one_dict_are_one_cause_that_grows_by_all_of_them() -> None:
+    """In evaluation from its first batch on, though nobody looked at that one."""
+    inputs, model = Inputs(), nn.Linear(2, 2)
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for number in loop.batches(40, Stage.VALIDATION):
+            loop.watch.number = number
+            for name in inputs.pending:
+                inputs.add(name, torch.zeros(64, 128))
+    (fact,) = loop.of(KeptOutputs)
+    assert (fact.place.holder, fact.first_batch, fact.tensors) == ("Inputs.pending", 0, 3 * (fact.batch + 1))
+    assert fact.bytes_per_batch == 3 * 64 * 128 * 4
+
+
 @pytest.mark.parametrize("before", [0, 100])
 def test_what_grows_is_counted_from_its_beginning(before: int) -> None:
     """Not from the first look on; but what lay in it before is left out where the batches cannot have brought it."""

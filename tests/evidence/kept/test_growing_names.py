@@ -386,6 +386,23 @@ def test_hooks_that_pile_up_on_a_part_are_named_where_they_are_registered(tmp_pa
     assert found.bytes == pytest.approx(16 * 4 * MIB, rel=0.1)
 
 
+def test_growth_of_little_of_the_device_is_named_as_the_run_ends(tmp_path: Path) -> None:
+    """No rule says what it is by then, and it is most of the peak; what was made so is counted over all hooks."""
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
+    told: list[str] = []
+    with memguard.watch(model, device="virtual:4GiB", logdir=tmp_path, quiet=True) as guard:
+        for number in guard.batches(range(160)):
+            if number % 10 == 0:
+                watch_tables(model)
+            model(torch.rand(8, 64)).square().mean().backward()
+            model.zero_grad()
+        told += [finding.code for finding in guard.findings]
+    [found] = guard.findings
+    assert told == []
+    assert (found.code, found.holder) == ("MG301", "copy_rows")
+    assert found.bytes == pytest.approx(16 * 4 * MIB, rel=0.1)
+
+
 class Answer:
     """What an evaluation came to, as a library hands it on."""
 

@@ -22,8 +22,13 @@ class Sampler:
     parked: dict[int, torch.Tensor]
 
 
-def train(use: Callable[[Sampler, int], object], *, rounds: int = 2, reads: bool = True) -> list[UnreadStorages]:
-    """Roll-outs that leave 4 MiB in an attribute, each with a step of four micro-batches after it."""
+def train(
+    use: Callable[[Sampler, int], object], *, rounds: int = 2, reads: bool = True, unheard: int = 0, ends: bool = False
+) -> list[UnreadStorages]:
+    """Roll-outs that leave 4 MiB in an attribute, each with a step of four micro-batches after it.
+
+    Of each roll-out some batches go unheard; the run may end after the last step.
+    """
     net, sampler = nn.Linear(8, 8), Sampler()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     with virtual_gpu() as gpu, Loop(net, kinds=[UnreadProbe], uses=gpu.backend.uses) as loop:
@@ -36,12 +41,16 @@ def train(use: Callable[[Sampler, int], object], *, rounds: int = 2, reads: bool
                 if reads:
                     sampler.kept.sum()
             sampler.parked = {}
+            loop.watch.batches += unheard
             for number in loop.batches(4):
                 net(torch.randn(2, 8)).sum().backward()
                 use(sampler, number)
                 if number == 3:
                     optimizer.step()
                     optimizer.zero_grad()
+        if ends:
+            loop.probes.run_end()
+            loop.facts += loop.probes.take()
         return loop.of(UnreadStorages)
 
 
@@ -61,6 +70,52 @@ def test_what_nothing_ever_read_is_kept_for_a_later_day() -> None:
     """The best weights so far, say; nor is it news that something is still there."""
     assert train(lambda sampler, number: None, reads=False) == []
     assert train(lambda sampler, number: None, rounds=1) == []
+
+
+def test_a_roll_out_that_is_heard_in_part_is_followed() -> None:
+    """Nobody hears each of a hundred tokens: what was used among them was used before training went on."""
+    (fact,) = train(lambda sampler, number: None, unheard=90)
+    assert (fact.place.holder, fact.bytes) == ("Sampler.kept", 4 * MIB)
+
+
+def test_what_is_unread_as_the_run_ends_is_reported_under_its_own_name() -> None:
+    """Nobody will read it any more: one roll-out is enough."""
+    (fact,) = train(lambda sampler, number: None, rounds=1, ends=True)
+    assert (fact.place.holder, fact.bytes, fact.inside) == ("Sampler.kept", 4 * MIB, None)
+
+
+class Phases:
+    """Trains one network, then another, each with its own optimizer."""
+
+    def __init__(self, *networks: nn.Module) -> None:
+        self.pretraining, self.training = [torch.optim.Adam(network.parameters()) for network in networks]
+
+
+def states_unread(*, returns: bool) -> list[UnreadStorages]:
+    """Steps of one optimizer, then of another; the first one may step again at the end."""
+    large, small = nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 8)
+    phases = Phases(large, small)
+    with virtual_gpu() as gpu, Loop(large, small, kinds=[UnreadProbe], uses=gpu.backend.uses) as loop:
+        loop.record = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=20 * MIB)
+        order = [phases.pretraining] * 4 + [phases.training] * 12 + [phases.pretraining] * returns
+        for number in loop.batches(len(order)):
+            small(large(torch.randn(2, 1024))).sum().backward()
+            order[number].step()
+        loop.probes.run_end()
+        loop.facts += loop.probes.take()
+        return loop.of(UnreadStorages)
+
+
+def test_states_of_an_optimizer_that_steps_no_more_are_reported() -> None:
+    """With the attribute that has it, its moments and its count of steps, and the advice to let it go."""
+    (fact,) = states_unread(returns=False)
+    assert (fact.place.holder, fact.bytes) == ("Phases.pretraining", 8 * MIB + 4)
+    assert fact.remedy is not None and "optimizer" in fact.remedy
+
+
+def test_an_optimizer_that_steps_again_was_needed() -> None:
+    """A discriminator that waits for its turn, say."""
+    assert states_unread(returns=True) == []
 
 
 def test_what_micro_batches_put_aside_is_theirs() -> None:
