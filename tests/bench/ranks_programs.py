@@ -302,6 +302,41 @@ def tensor(case: Case, options: list[str]) -> Made:
     return model, optimizer, step
 
 
+def context(case: Case, options: list[str]) -> Made:
+    """Context parallel: a part of every sequence; with "sharded" a part of the weights as well."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.tensor.experimental import context_parallel
+    from torch.distributed.tensor.experimental._attention import set_rotate_method
+
+    world = dist.get_world_size()
+    mesh = init_device_mesh("cuda", (world,), mesh_dim_names=("cp",))
+    set_rotate_method("alltoall" if "rotated" in options else "allgather")
+    model = _model(case).cuda()
+    if case.precision == "bf16":
+        model = model.bfloat16()
+    if "sharded" in options:
+        policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+        for block in model.blocks:
+            fully_shard(block, mesh=mesh, mp_policy=policy)
+        fully_shard(model, mesh=mesh, mp_policy=policy)
+    optimizer = _optimizer(case, model)
+    autocast = functools.partial(torch.autocast, "cuda", torch.bfloat16, enabled=case.precision == "autocast")
+
+    def step() -> None:
+        tokens = torch.randint(0, model.words, (case.batch, 2048), device="cuda")
+        targets = tokens.clone()
+        parts = {"buffers": [tokens, targets], "buffer_seq_dims": [1, 1], "no_restore_buffers": {tokens, targets}}
+        with context_parallel(mesh, **parts):
+            with autocast():
+                out = model(tokens)
+                value = F.cross_entropy(out.flatten(0, 1).float(), targets.flatten())
+            value.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return model, optimizer, step
+
+
 def pipeline(case: Case, options: list[str]) -> Made:
     """A stage of a pipeline, or several of them."""
     from torch.distributed import pipelining
@@ -370,7 +405,7 @@ def pipeline(case: Case, options: list[str]) -> Made:
 
 
 LAYOUTS: dict[str, Callable[[Case, list[str]], Made]] = {
-    function.__name__: function for function in (ddp, fsdp, fsdp1, tensor, pipeline)
+    function.__name__: function for function in (ddp, fsdp, fsdp1, tensor, context, pipeline)
 }
 
 
@@ -498,4 +533,14 @@ def _further() -> list[Case]:
             Case("llama", "pipeline split", "bf16", rank=rank, batch=32, processes=4),
         ]
     found += [Case("llama", "pipeline sharded", "bf16", rank=rank, batch=16) for rank in (0, 3, 7)]
+    for model in ("gpt", "llama"):
+        found += [
+            Case(model, "context", "bf16"),
+            Case(model, "context rotated", "autocast", rank=3),
+            Case(model, "context sharded", "mixed", True, rank=7),
+        ]
+    found += [
+        Case("wide", "context rotated", "bf16", batch=8, processes=4, rank=1),
+        Case("tied", "context", "autocast", True, processes=2, rank=1),
+    ]
     return found

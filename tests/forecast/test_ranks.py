@@ -153,6 +153,7 @@ SEEN = {
     Case("llama", "fsdp kept", "mixed"): {"allocated": 707665920, "reserved": 998244352},
     Case("gpt", "fsdp1", "mixed", checkpointed=True, rank=7): {"allocated": 184592896, "reserved": 356515840},
     Case("gpt", "ddp view"): {"allocated": 944249856, "reserved": 994050048},
+    Case("gpt", "context rotated", "autocast", rank=3): {"allocated": 771329024, "reserved": 796917760},
 }
 
 
@@ -213,6 +214,18 @@ def test_code_that_asks_for_other_processes_is_told_so():
 
     with pytest.raises(MemGuardError, match="--nproc 4"):
         forecast_of(build, device="h100", nproc=8)
+
+
+def test_code_may_ask_for_its_rank_before_anybody_has_made_the_group():
+    """The function of a script of which the main part makes it; making it afterwards changes nothing."""
+
+    def build(_):
+        assert torch.distributed.get_rank() < torch.distributed.get_world_size() == 8
+        torch.distributed.init_process_group("nccl")
+        return nn.Linear(1024, 1024).cuda(), None, lambda: None
+
+    found = forecast_of(build, device="h100", nproc=8)
+    assert found.allocated_peak_bytes >= 1024 * 1024 * 4
 
 
 PROGRAM = """

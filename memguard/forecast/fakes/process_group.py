@@ -109,6 +109,8 @@ def join(tracer: Tracer, place: Place) -> None:
 
     def init_process_group(start: Callable[..., Any]) -> Callable[..., Any]:
         def join_alone(*_: Any, **given: Any) -> None:
+            if dist.is_initialized():
+                return  # the code asked for its rank before
             world = given.get("world_size", -1)
             if world not in (-1, None, place.world):
                 raise MemGuardError(
@@ -119,6 +121,14 @@ def join(tracer: Tracer, place: Place) -> None:
 
         return join_alone
 
+    def default_group(find: Callable[..., Any]) -> Callable[..., Any]:
+        def found() -> Any:
+            if not dist.is_initialized():  # the script's own main would have done so before it calls this function
+                dist.init_process_group()
+            return find()
+
+        return found
+
     def new_group(start: Callable[..., Any]) -> Callable[..., Any]:
         def group(ranks: Any = None, timeout: Any = None, *_: Any, **given: Any) -> Any:
             return start(ranks, timeout, **{key: given[key] for key in _OF_GROUPS if key in given})
@@ -127,6 +137,7 @@ def join(tracer: Tracer, place: Place) -> None:
 
     distributed: Any = distributed_c10d
     replace(distributed.init_process_group, init_process_group)
+    replace(distributed._get_default_group, default_group)
     replace(distributed.new_group, new_group)
     replace(distributed.is_nccl_available, lambda _: lambda: True)
     replace(distributed.all_gather_object, lambda _: _all_gather_object)
