@@ -9,8 +9,10 @@ from typing import Any, final
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer
 from torch.utils.checkpoint import checkpoint
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from memguard.torch_objects.module_parts import children_of, parts_of
 
@@ -47,11 +49,32 @@ HALF_BATCH = Change(
     write="half the batch size, optimizer step after every second backward",
     cost="smaller kernels; batch norm sees half the batch",
 )
+RESHARDING = Change(
+    name="resharding after the forward",
+    write="reshard_after_forward=True in fully_shard",
+    cost="backward gathers the parameters again",
+)
+SHARDING = Change(
+    name="sharding",
+    write="fully_shard on each repeated block and on the model, in place of DistributedDataParallel",
+    cost="parameters are gathered block by block",
+)
+OFFLOADING = Change(
+    name="sharding, with shards on the host",
+    write="the same with offload_policy=CPUOffloadPolicy()",
+    cost="copies to and from the host, and the optimizer runs there",
+)
 CHANGES = (EXPANDABLE, FUSED, HALF_BATCH, BFLOAT16, CHECKPOINTING)
 """Cheapest first."""
+CHANGES_OF_RANKS = (EXPANDABLE, FUSED, RESHARDING, SHARDING, HALF_BATCH, BFLOAT16, CHECKPOINTING, OFFLOADING)
+"""The same for several processes."""
 
 
-def apply_change(name: str | None, model: nn.Module | None, optimizers: list[Optimizer]) -> None:
+Shards = WeakTensorKeyDictionary
+"""What became of each parameter as it was sharded; of those that an optimizer still has."""
+
+
+def apply_change(name: str | None, model: nn.Module | None, optimizers: list[Optimizer], shards: Shards) -> None:
     """Change the model and optimizers of a trace; does nothing where the change does not apply."""
     if name == FUSED.name:
         for optimizer in optimizers:
@@ -63,6 +86,53 @@ def apply_change(name: str | None, model: nn.Module | None, optimizers: list[Opt
     elif name == CHECKPOINTING.name and model is not None:
         for block in _repeated(model):
             _wrap(block, _checkpointed)
+    elif name == RESHARDING.name and model is not None:
+        _reshard(model)
+    elif name in (SHARDING.name, OFFLOADING.name):
+        for optimizer in optimizers:  # one that was made before its parameters were sharded
+            for group in optimizer.param_groups:
+                group["params"] = [shards.get(each, each) for each in group["params"]]
+
+
+def _reshard(model: nn.Module) -> None:
+    """What FSDP2 shards lets its gathered parameters go after the forward, but for the root."""
+    from torch.distributed.fsdp import FSDPModule
+
+    for module in parts_of(model):
+        if isinstance(module, FSDPModule) and module is not model:
+            module.set_reshard_after_forward(True, recurse=False)
+
+
+def prepare_change(name: str | None) -> Shards:
+    """Change what the user's code will build with, for the rest of this process; returns what will be sharded."""
+    shards = Shards()
+    if name in (SHARDING.name, OFFLOADING.name):
+        made = _sharding(shards, on_host=name == OFFLOADING.name)
+        setattr(DistributedDataParallel, "__init__", made)  # noqa: B010 - mypy takes it for a method
+    return shards
+
+
+def _sharding(shards: Shards, *, on_host: bool) -> Callable[..., None]:
+    """What DistributedDataParallel does where FSDP2 shards what it would have replicated."""
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
+
+    def shard(wrapper: DistributedDataParallel, module: nn.Module, *_: Any, **given: Any) -> None:
+        nn.Module.__init__(wrapper)
+        group, mesh = given.get("process_group"), given.get("device_mesh")
+        if group is not None:
+            mesh = DeviceMesh.from_group(group, "cuda")
+        offload = CPUOffloadPolicy(pin_memory=False) if on_host else OffloadPolicy()
+        names = Shards({parameter: name for name, parameter in module.named_parameters()})
+        for part in (*_repeated(module), module):
+            fully_shard(part, mesh=mesh, offload_policy=offload)
+        after = dict(module.named_parameters())
+        wrapper.module, wrapper.require_backward_grad_sync = module, True
+        wrapper.forward = module.__call__  # type: ignore[method-assign]
+        for parameter, name in names.items():
+            shards[parameter] = after[name]
+
+    return shard
 
 
 def accumulated_twice(step: Callable[[], Any], optimizers: list[Optimizer]) -> Callable[[], None]:

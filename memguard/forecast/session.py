@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim.optimizer import Optimizer
 
 from memguard.errors import MemGuardError
-from memguard.forecast.changes import HALF_BATCH, accumulated_twice, apply_change
+from memguard.forecast.changes import HALF_BATCH, accumulated_twice, apply_change, prepare_change
 from memguard.forecast.distributed import stand_in_for_process_group
 from memguard.forecast.fakes.autocast_inputs import AutocastInputs
 from memguard.forecast.fakes.compiled import follow_compiled, has_compiled
@@ -84,6 +84,7 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
         kept += [install_products(), undecomposed()]
     with fake_mode, tracer, contextlib.ExitStack() as modes:
         numbers = GpuNumbers()
+        shards = prepare_change(setting.change)
         with numbers:
             model, optimizers, step = make()
         if numbers.seen:
@@ -94,7 +95,7 @@ def trace(make: Callable[[], Made], setting: Setting) -> Trace:
                 f"mesh_dim_names of {', '.join(name for name, _ in setting.layout)}"
             )
         optimizers = optimizers_of(optimizers)
-        apply_change(setting.change, model, optimizers)
+        apply_change(setting.change, model, optimizers, shards)
         own = step  # whose closure holds the inputs, whoever calls it
         if setting.change == HALF_BATCH.name:
             step = accumulated_twice(step, optimizers)

@@ -9,7 +9,7 @@ from typing import final
 
 from memguard.errors import MemGuardError
 from memguard.forecast.cards import Card
-from memguard.forecast.changes import BFLOAT16, CHANGES, EXPANDABLE, HALF_BATCH, Change
+from memguard.forecast.changes import BFLOAT16, CHANGES, CHANGES_OF_RANKS, EXPANDABLE, HALF_BATCH, Change
 from memguard.forecast.child import processors
 from memguard.forecast.judging import judge, run_on, source_of, verdict_of
 from memguard.forecast.kernels.workspaces import version_of, workspaces_for
@@ -170,13 +170,13 @@ class Study:
         return largest_fitting(trial, start, smaller.usable_bytes - self._others)
 
     def suggestions(self, before: Forecast) -> tuple[Suggestion, ...]:
-        """Every change, re-forecast, cheapest first; those that change nothing are left out.
+        """Every change, re-forecast, cheapest first; those that change nothing are left out. Of ranks, for the highest.
 
         Args:
             before: The forecast of the step as it is written.
         """
-        if self._card is None or self._setting.processes is not None:
-            return ()  # what a change does to sharded modules is not known
+        if self._card is None:
+            return ()
         tried = list(self._tried())
         self._variants.make_all(variant for _, variant, _ in tried)
         found = []
@@ -208,17 +208,18 @@ class Study:
 
     def _tried(self) -> Iterator[tuple[Change, Variant, str]]:
         """The changes that can be made, what to trace for each, and its allocator's configuration."""
-        for change in CHANGES:
-            if change is BFLOAT16 and self._variants.trace(Variant()).in_bf16:
+        rank = self._ranks[0]
+        for change in CHANGES if self._setting.processes is None else CHANGES_OF_RANKS:
+            if change is BFLOAT16 and self._variants.trace(Variant(rank=rank)).in_bf16:
                 continue
             if change is EXPANDABLE:
                 if "expandable_segments" not in self._conf:
                     conf = f"{self._conf},expandable_segments:True" if self._conf else "expandable_segments:True"
-                    yield change, self._variants.variant(), conf
+                    yield change, self._variants.variant(rank=rank), conf
             elif change is not HALF_BATCH:
-                yield change, self._variants.variant(change=change.name), self._conf
+                yield change, self._variants.variant(change=change.name, rank=rank), self._conf
             elif self._batch is not None and self._batch >= 2:
-                yield change, self._variants.variant(self._batch // 2, change.name), self._conf
+                yield change, self._variants.variant(self._batch // 2, change.name, rank=rank), self._conf
 
     def table(self, cards: Iterable[Card], batches: Iterable[int | None]) -> tuple[TableRow, ...]:
         """Every batch size on every card; where the step cannot be traced, why."""

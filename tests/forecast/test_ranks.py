@@ -1,5 +1,6 @@
 """Several processes: single ranks beside the real allocator, which ranks are alike, and what is said of them."""
 
+import functools
 import subprocess
 import sys
 
@@ -191,6 +192,63 @@ def test_fully_sharded_training_is_forecast_by_the_call():
     assert found.communication_bytes[0] > 0
     assert found.usable_bytes == found.device_total_bytes - found.context_bytes - found.communication_bytes[1]
     assert "All 8 ranks are alike." in str(found)
+
+
+def blocks_of(layout, optimizer_first=False):
+    """A model of four blocks, replicated, or sharded by hand, on each of its ranks."""
+
+    def build():
+        from torch.distributed.fsdp import fully_shard
+
+        torch.distributed.init_process_group("nccl")
+        blocks = [nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 512)) for _ in range(4)]
+        model = nn.Sequential(*blocks).cuda()
+        if optimizer_first:
+            optimizer = torch.optim.AdamW(model.parameters())
+        if layout == "replicated":
+            model = nn.parallel.DistributedDataParallel(model)
+        else:
+            for block in model:
+                fully_shard(block, reshard_after_forward=layout == "sharded")
+            fully_shard(model)
+        if not optimizer_first:
+            optimizer = torch.optim.AdamW(model.parameters())
+
+        def step():
+            model(torch.randn(64, 512, device="cuda")).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return model, optimizer, step
+
+    return build
+
+
+@functools.cache
+def suggested(layout, **options):
+    """What is suggested for it, by name: reserved bytes."""
+    found = memguard.forecast(model=blocks_of(layout, **options), nproc=2, device="64MiB", suggest=True, steps=2)
+    return {suggestion.name: suggestion.reserved_peak_bytes for suggestion in found.suggestions}
+
+
+def test_sharding_is_suggested_with_what_it_takes_when_it_is_written():
+    """A replicated model is sharded block by block by PyTorch's own code, and its figure is that of doing so by hand."""
+    by_hand = memguard.forecast(model=blocks_of("sharded"), nproc=2, device="64MiB", suggest=False, steps=2)
+    found = suggested("replicated")
+    assert found["sharding"] == by_hand.reserved_peak_bytes
+    assert found["sharding, with shards on the host"] < found["sharding"]
+
+
+def test_an_optimizer_that_was_made_before_gets_the_shards():
+    """Its states are of the shards, no longer of whole parameters."""
+    assert suggested("replicated", optimizer_first=True)["sharding"] < 1.2 * suggested("replicated")["sharding"]
+
+
+def test_resharding_is_suggested_where_parameters_stay_gathered():
+    """And not where they do not."""
+    by_hand = memguard.forecast(model=blocks_of("sharded"), nproc=2, device="64MiB", suggest=False, steps=2)
+    assert suggested("kept")["resharding after the forward"] == by_hand.reserved_peak_bytes
+    assert not {"resharding after the forward", "sharding"} & suggested("sharded").keys()
 
 
 def test_a_call_with_processes_needs_a_function_that_builds():
