@@ -106,7 +106,8 @@ class UnreadProbe(Probe):
             self._conclude()
 
     def on_run_end(self) -> None:
-        """What lies there unread was kept for nothing."""
+        """States of an optimizer that did not step again were kept for nothing; data that lies there may be a result."""
+        self._suspects = [suspect for suspect in self._suspects if suspect.is_state]
         self._conclude(is_over=True)
 
     def on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
