@@ -232,7 +232,7 @@ def suggested(layout, **options):
 
 
 def test_sharding_is_suggested_with_what_it_takes_when_it_is_written():
-    """A replicated model is sharded block by block by PyTorch's own code, and its figure is that of doing so by hand."""
+    """PyTorch's own code shards a replicated model block by block, and the figure is that of doing so by hand."""
     by_hand = memguard.forecast(model=blocks_of("sharded"), nproc=2, device="64MiB", suggest=False, steps=2)
     found = suggested("replicated")
     assert found["sharding"] == by_hand.reserved_peak_bytes

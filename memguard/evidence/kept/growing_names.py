@@ -215,7 +215,8 @@ class GrowingNamesProbe(Probe):
         """Names that were reported as something else, a list of errors say: that is measured anew."""
         for fact in watch.facts.values():
             if (name := self._of_fact(fact, kept)) is not None:
-                told[name] = max(told.get(name, 0), _bytes_of(fact))
+                for each in (name, *_beside(fact, name, kept)):
+                    told[each] = max(told.get(each, 0), _bytes_of(fact))
                 if isinstance(fact, MEASURED) and not isinstance(fact, KeptOutputs):
                     otherwise.add(name)
             elif isinstance(fact, KeptOutputs):  # met under another name now, like the variable of a closure
@@ -331,7 +332,9 @@ class GrowingNamesProbe(Probe):
                     owned.update(one.storages)
         for fact in list(watch.facts.values()):
             name = self._of_fact(fact, kept)
-            newer = None if name is None else _measured(fact, kept[name], owned, watch, at_end=at_end)
+            newer = (
+                None if name is None else _measured(fact, _with_beside(fact, name, kept), owned, watch, at_end=at_end)
+            )
             if newer is not None and name is not None:
                 measured = isinstance(newer, KeptOutputs) and newer.measured
                 self.report(replace(newer, parts=self._parts(name, kept)) if measured else newer)  # type: ignore[call-arg]
@@ -346,6 +349,21 @@ class GrowingNamesProbe(Probe):
         names = [name for name in kept if name[2] == place.holder and name[0] in (None, place.file)]
         names += [name for name, told in self._told.items() if told == place and name in kept]
         return max(names, key=lambda name: kept[name].bytes(), default=None)
+
+
+def _beside(fact: Fact, name: Name, kept: Mapping[Name, Kept]) -> list[Name]:
+    """Names that are filled beside the one that a fact tells of, and are counted with it."""
+    others = fact.beside if isinstance(fact, KeptOutputs) else ()
+    return [other for other in kept if other[2] in others and other[0] in (None, name[0])]
+
+
+def _with_beside(fact: Fact, name: Name, kept: Mapping[Name, Kept]) -> Kept:
+    """What a name keeps, with what is counted with it."""
+    one = kept[name]
+    for other in _beside(fact, name, kept):
+        more = kept[other]
+        one = replace(one, storages=one.storages | more.storages, elements=one.elements + more.elements)
+    return one
 
 
 def _is_models(one: Kept) -> bool:

@@ -106,7 +106,7 @@ class UnreadProbe(Probe):
             self._conclude()
 
     def on_run_end(self) -> None:
-        """States of an optimizer that did not step again were kept for nothing; data that lies there may be a result."""
+        """An optimizer that did not step again had its states for nothing; data that lies there may be a result."""
         self._suspects = [suspect for suspect in self._suspects if suspect.is_state]
         self._conclude(is_over=True)
 

@@ -403,6 +403,31 @@ def test_growth_of_little_of_the_device_is_named_as_the_run_ends(tmp_path: Path)
     assert found.bytes == pytest.approx(16 * 4 * MIB, rel=0.1)
 
 
+class Scored:
+    """Two lists that are filled side by side."""
+
+    def __init__(self) -> None:
+        self.scores: list[torch.Tensor] = []
+        self.labels: list[torch.Tensor] = []
+
+    def add(self) -> None:
+        self.scores.append(torch.zeros(128, 1024))
+        self.labels.append(torch.zeros(256, 1024))
+
+
+def test_lists_that_are_filled_side_by_side_are_measured_together_to_the_end(tmp_path: Path) -> None:
+    """The finding names one of them and speaks of both: so do its bytes and its count."""
+    model, scored = nn.Linear(64, 64), Scored()
+    with memguard.watch(model, device="virtual:256MiB", logdir=tmp_path, quiet=True) as guard:
+        for _ in guard.batches(range(60)):
+            model(torch.rand(8, 64)).square().mean().backward()
+            model.zero_grad()
+            scored.add()
+    [found] = guard.findings
+    assert found.holder == "Scored.scores" and "`Scored.labels` beside it" in found.message
+    assert found.bytes == pytest.approx(60 * 1.5 * MIB, rel=0.05)
+
+
 class Answer:
     """What an evaluation came to, as a library hands it on."""
 
