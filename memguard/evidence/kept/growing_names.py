@@ -142,8 +142,9 @@ class GrowingNamesProbe(Probe):
         if has_risen or self._has_reported():
             self._at = end or self._at
             self._look(whole=True)
-        for name, fact in self._waiting.items():
-            if name not in self._told:
+        known = {(fact.place.file, fact.place.holder) for fact in self.watch.facts.values()}  # on the host, say
+        for fact in self._waiting.values():
+            if (fact.place.file, fact.place.holder) not in known:
                 self.report(replace(fact, batch=self.watch.batch, candidate=True))
 
     def _follow_reported(self) -> None:
