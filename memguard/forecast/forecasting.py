@@ -79,7 +79,7 @@ def forecast(
             None (default): the one installed here.
         alloc_conf: ``PYTORCH_CUDA_ALLOC_CONF`` of that run. None (default): that of this process.
         reserved_by_others_bytes: Bytes that other processes hold on the GPU (default 0).
-        suggest: Trace what would make it fit as well. None (default): only if it does not fit.
+        suggest: Trace what would make it fit as well. None (default): only if it does not fit, of one process.
         cards: Cards to judge beside ``device``, or ``["all"]``; with ``batch`` also the largest batch of each.
         nproc: Processes on each node, one GPU each: the function is run as each rank that differs from the others, on
             a process group that sends nothing. None (default): a single process.
@@ -334,7 +334,9 @@ def _with_the_rest(found: Forecast, study: Study, question: Question, *, scales:
             largest_batch_without_retries=smooth,
             largest_batch_with_margin=careful,
         )
-    if question.suggest or (question.suggest is None and found.verdict not in (None, FITS)):
+    # Each change is one more trace of the highest rank: of hundreds of ranks that takes minutes.
+    unasked = question.suggest is None and question.nproc is None and found.verdict not in (None, FITS)
+    if question.suggest or unasked:
         found = replace(found, suggestions=study.suggestions(found))
     if cards or (batch is not None and card is not None):
         chosen = cards or ((card,) if card else ())

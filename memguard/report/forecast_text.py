@@ -33,6 +33,11 @@ def forecast_text(forecast: Forecast) -> str:
                 f"  {suggestion.name}: {format_bytes(suggestion.reserved_peak_bytes)} reserved, {suggestion.verdict}"
                 f" ({suggestion.change}; cost: {suggestion.cost})"
             )
+    elif forecast.fits is False and forecast.ranks:
+        lines += [
+            "",
+            "Ask what would make it fit (suggest=True, --suggest): each change is traced for the highest rank.",
+        ]
     if forecast.fits is False and forecast.batch is None:
         lines += ["", "Give the batch size (batch=32, --batch 32) to learn the largest that fits."]
     if forecast.table:

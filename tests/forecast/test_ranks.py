@@ -239,6 +239,12 @@ def test_sharding_is_suggested_with_what_it_takes_when_it_is_written():
     assert found["sharding, with shards on the host"] < found["sharding"]
 
 
+def test_what_would_make_ranks_fit_is_traced_if_it_is_asked_for():
+    """Of hundreds of ranks each trace takes its time; the text says how to ask."""
+    found = memguard.forecast(model=blocks_of("replicated"), nproc=2, device="64MiB", steps=2)
+    assert found.suggestions == () and "--suggest" in str(found)
+
+
 def test_an_optimizer_that_was_made_before_gets_the_shards():
     """Its states are of the shards, no longer of whole parameters."""
     assert suggested("replicated", optimizer_first=True)["sharding"] < 1.2 * suggested("replicated")["sharding"]
