@@ -13,7 +13,6 @@ from memguard.evidence.graphs.micro_batches import MicroBatchesProbe, MicroOutpu
 from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.evidence.graphs.unused_gradients import (
     DroppedGradientsProbe,
-    UnownedGradientsProbe,
     UntakenGradientsProbe,
 )
 from memguard.evidence.graphs.unused_passes import DerivativesProbe, TrainingPassesProbe
@@ -55,7 +54,6 @@ PROBES: tuple[type[Probe], ...] = (
     EvaluationProbe,
     DerivativesProbe,
     TrainingPassesProbe,
-    UnownedGradientsProbe,
     UntakenGradientsProbe,
     DroppedGradientsProbe,
     InnerFrozenProbe,

@@ -140,8 +140,6 @@ class ProbeContext:
     """Models in training of which some graphs died unused: whether backwards enter their graphs is always asked."""
     calling: set[tuple[str, int]] = field(default_factory=set)
     """Functions (file, first line) that were seen to call a model while graphs piled up."""
-    unowned: set[int] = field(default_factory=set)
-    """Models whose gradients were reported as taken by nothing: their parts are not reported besides."""
     jumps: int = 0
     """Times that training came to keep as much more as a model's weights take: a copy of them may have come."""
     told: set[tuple[str | None, int | None]] = field(default_factory=set)

@@ -60,12 +60,10 @@ class CyclesProbe(Probe):
         self._seen = ledger.collected
         waiting = self._waiting() if ledger.oldest < self.watch.batch - 1 else []
         # The collector freed some, or (once) so many wait that it may be its turn: only then is a look worth its time.
-        if waiting and (self._graphs or (not self._tried and len({mark.batch for mark in waiting}) >= WAITING)):
-            if self._tried < TRIES:
-                self._tried += 1
-                self._name_cycle()
-        elif self._graphs >= 4 * MIN_GRAPHS:
-            self._tell_collected()
+        worth = self._graphs or (not self._tried and len({mark.batch for mark in waiting}) >= WAITING)
+        if waiting and worth and self._tried < TRIES:
+            self._tried += 1
+            self._name_cycle()
 
     def _waiting(self) -> list[ForwardGraph]:
         """Forwards of earlier batches whose graph ought to be gone: nothing is concluded from them alone."""
@@ -102,19 +100,6 @@ class CyclesProbe(Probe):
                 )
             )
             return
-        self._tell(found)
-
-    def _tell_collected(self) -> None:
-        """The collector was always there first: what it freed is named by circles that have come together since."""
-        self._tried += 1
-        found = look_at_garbage() if self._tried <= TRIES else None
-        circle = found.circle if found is not None else None
-        if circle is not None and circle.is_closed_there and circle.bytes:
-            self._tell(circle)
-        elif found is None or self._tried >= TRIES:
-            self._tell(None)
-
-    def _tell(self, found: Garbage | Circle | None) -> None:
         self.unsubscribe("on_batch_end")
         self.report(freed_by_collector(self.watch, found, graphs=self._graphs))
 

@@ -117,7 +117,7 @@ class _Part:
 
 @final
 class InnerFrozenProbe(Probe):
-    """Hooks, for a few calls, the outermost trainable parts that no optimizer holds, though one holds other parts.
+    """Hooks, for a few calls, models and their outermost trainable parts that no optimizer holds, while one steps.
 
     Their gradients never changed a weight; if besides no backward enters their graphs, these were built for nothing.
     Where a method of a part is called, and never the part, what the method calls is hooked in its place.
@@ -131,6 +131,8 @@ class InnerFrozenProbe(Probe):
         """Models that were looked through, or watched when others were."""
         self._used: dict[int, list[int]] = {}
         """Graphs of each model that died unused, and those that a backward used."""
+        self._sites: set[tuple[int, str | None, int | None]] = set()
+        """Lines on which each model was called."""
         self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
         """Those that were alive a batch before."""
         self._begun = 0
@@ -161,6 +163,8 @@ class InnerFrozenProbe(Probe):
         for mark in watch.ledger.died:
             if mark.batch >= self._first:
                 self._used.setdefault(mark.module, [0, 0])[mark.used] += 1
+            if mark.site is not None:
+                self._sites.add((mark.module, mark.site.file, mark.site.line))
         if watch.optimizer_steps - self._begun >= AFTER_STEPS and optimizers:
             self._searched = True
             self._searches += 1
@@ -183,25 +187,30 @@ class InnerFrozenProbe(Probe):
     def _search(self) -> None:
         held = held_parameters(self.watch.optimizers)
         models = self._new_models()
-        roots = {id(root) for root in self.watch.models}
-        known = {id(module) for part in self._parts if (module := part.ref()) is not None}
         for model in models:
             if sum(len(part._parameters) for part in parts_of(model)) > MOST_OWNED:
                 continue
-            # Of a model that is not trained itself, a loss with its teacher inside: backwards run through its answers.
             unused, used = self._used.get(id(model), (0, 0))
-            if not any(id(parameter) in held for parameter in parameters_of(model)) and (unused or used < MIN_USED):
-                continue
-            # Who was a model of its own in an earlier training, and is not called by itself in this, may be a teacher.
-            former = {id(ref()) for ref in self._looked}.difference(self._used) if unused or used else set()
-            for module in unheld_parts(model, held):
-                if isinstance(module, torch.jit.ScriptModule) or id(module) in (roots - former) | known:
-                    continue
-                if len(self._parts) == MAX_PARTS:
-                    return
-                part = _Part(module, id(model))
-                part.listen([module], self._called)
-                self._parts.append(part)
+            if any(id(parameter) in held for parameter in parameters_of(model)):
+                self._hook_parts(model, held)
+            elif used >= MIN_USED and not unused:  # not trained itself: a teacher, or a loss with one inside
+                self._hook(model, model)
+
+    def _hook_parts(self, model: nn.Module, held: Collection[int]) -> None:
+        roots = {id(root) for root in self.watch.models}
+        known = {id(module) for part in self._parts if (module := part.ref()) is not None}
+        # Who was a model of its own in an earlier training, and is not called by itself in this, may be a teacher.
+        called = any(self._used.get(id(model), ()))
+        former = {id(ref()) for ref in self._looked}.difference(self._used) if called else set()
+        for module in unheld_parts(model, held):
+            if id(module) not in (roots - former) | known:
+                self._hook(module, model)
+
+    def _hook(self, module: nn.Module, model: nn.Module) -> None:
+        if not isinstance(module, torch.jit.ScriptModule) and len(self._parts) < MAX_PARTS:
+            part = _Part(module, id(model))
+            part.listen([module], self._called)
+            self._parts.append(part)
 
     def _called(self, part: _Part, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         if not torch.is_grad_enabled() or part.calls >= CALLS:
@@ -227,6 +236,9 @@ class InnerFrozenProbe(Probe):
         if part.place is None:
             outside = _outside(whole)
             frame = asking_frame(outside, strict=True) if outside is not None else None
+            others = {site[1:] for site in self._sites if site[0] != id(whole)}
+            while frame is not None and (frame.f_code.co_filename, frame.f_lineno) in others:  # a helper of them all
+                outside = frame = next(user_frames(frame.f_back), None) if frame.f_back is not None else None
             name = name_in(outside, whole) if outside is not None else None
             part.place = replace(NOWHERE if frame is None else place_of(frame), holder=name)
         if part.bytes is None:
@@ -245,7 +257,7 @@ class InnerFrozenProbe(Probe):
             self._parts.remove(part)
             part.leave()
             used, gradients = [use for _, use in part.graphs if use.used], []
-            if used and not unused and part.model not in fed | self.watch.unowned:
+            if used and not unused and part.model not in fed:
                 gradients = [gradient for one in part.untaken if (gradient := one.gradient_now()) is not None]
                 if not self._has_most(part, gradients):
                     continue  # the model's are reported together
@@ -283,7 +295,12 @@ class InnerFrozenProbe(Probe):
         if self.watch.stage is not Stage.TRAIN:
             return
         part.waited += 1
-        if part.waited >= UNHEARD:
+        module = part.ref()
+        if part.waited >= UNHEARD and module is not None and id(module) == part.model:
+            self._parts.remove(part)
+            part.leave()
+            self._hook_parts(module, held_parameters(self.watch.optimizers))
+        elif part.waited >= UNHEARD:
             below = part.inside()
             part.listen(below, self._called)
             if not below:

@@ -12,7 +12,7 @@ from torch import nn
 
 from memguard.evidence.graphs import frozen_parts as inner_frozen
 from memguard.evidence.graphs.frozen_parts import MAX_PARTS, InnerFrozenProbe
-from memguard.evidence.graphs.unused_gradients import UnownedGradientsProbe, UntakenGradientsProbe
+from memguard.evidence.graphs.unused_gradients import UntakenGradientsProbe
 from memguard.records.facts import UntakenGradients, UnusedGraphs
 from tests.evidence.loop import Loop
 from tests.hooks import hooks_inside, hooks_on
@@ -334,7 +334,7 @@ def test_a_whole_teacher_with_gradients_is_told_once() -> None:
     """It is a model of its own, which the loop calls: its parts are not reported besides."""
     student, teacher = nn.Linear(6, 6), nn.Sequential(nn.Sequential(nn.Linear(6, 6), nn.Tanh()), nn.Linear(6, 6)).eval()
     optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
-    with Loop(student, teacher, kinds=[InnerFrozenProbe, UnownedGradientsProbe]) as loop:
+    with Loop(student, teacher, kinds=[InnerFrozenProbe]) as loop:
         for _ in loop.batches(20):
             optimizer.zero_grad()
             x = torch.randn(4, 6)

@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.evidence.graphs.unused_gradients import UnownedGradientsProbe, UntakenGradientsProbe
+from memguard.evidence.graphs.evaluation import EvaluationProbe
+from memguard.evidence.graphs.frozen_parts import InnerFrozenProbe
+from memguard.evidence.graphs.unused_gradients import UntakenGradientsProbe
 from memguard.records.facts import UntakenGradients, UnusedGraphs
 from tests.evidence.loop import Loop
 
@@ -17,8 +19,8 @@ def run(*, teacher_optimizer: bool = False, averaged: bool = False, inputs_want_
     teacher = copy.deepcopy(student)
     optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
     other = torch.optim.SGD(teacher.parameters(), lr=0.01) if teacher_optimizer else None
-    with Loop(student, teacher, kinds=[UnownedGradientsProbe]) as loop:
-        for _ in loop.batches(8):
+    with Loop(student, teacher, kinds=[InnerFrozenProbe]) as loop:
+        for _ in loop.batches(20):
             x = torch.randn(4, 6, requires_grad=inputs_want_gradients)
             target = teacher(x)  # asked
             loss = (student(x) - target).pow(2).mean()
@@ -57,8 +59,8 @@ def test_gradients_that_somebody_takes_away_are_silent() -> None:
     """Weights stepped by hand through .data show no new version; their gradients are cleared each time."""
     student, other = nn.Linear(6, 6), nn.Linear(6, 6)
     optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
-    with Loop(student, other, kinds=[UnownedGradientsProbe]) as loop:
-        for _ in loop.batches(12):
+    with Loop(student, other, kinds=[InnerFrozenProbe]) as loop:
+        for _ in loop.batches(20):
             x = torch.randn(4, 6)
             loss = (student(x) - other(x)).pow(2).mean()
             optimizer.zero_grad()
@@ -80,8 +82,8 @@ def test_a_reference_model_asked_through_a_function_that_the_policy_shares_is_to
         out: torch.Tensor = model(x).log_softmax(-1)
         return out
 
-    with Loop(policy, reference, kinds=[UnownedGradientsProbe]) as loop:
-        for _ in loop.batches(12):
+    with Loop(policy, reference, kinds=[EvaluationProbe, InnerFrozenProbe]) as loop:
+        for _ in loop.batches(20):
             x = torch.randn(4, 6)
             ratio = score(policy, x)
             ratio = ratio - score(reference, x)  # the reference
