@@ -100,8 +100,7 @@ class CarriedState(Rule):
 
     What: a hidden state, a memory or a moving average is computed in one batch and used in the next with its graph, so
     each new graph contains all the earlier ones. This also happens if it is detached where it is read (a centre, class
-    prototypes, the rows of a graph network's memory) but not where it is written, and to a vector that is multiplied
-    by a Hessian again and again.
+    prototypes, the rows of a graph network's memory) but not where it is written.
 
     Why it matters: memory and the time of backward grow with every batch; a backward either fails on weights that were
     changed in place, or runs through the whole past.

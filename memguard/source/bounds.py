@@ -13,11 +13,14 @@ from memguard.source.expressions import (
     called_name,
     calls_in,
     first_line,
+    flat_targets,
+    item_base,
     last_part,
     mentions,
     method_base,
     spans,
     symbol_of,
+    targets_of,
 )
 from memguard.source.model import SourceModel
 from memguard.source.resets import (
@@ -79,7 +82,7 @@ def bounds_of(file: str | None, line: int | None, holder: str | None, *, evaluat
     if model is None or line is None or not holder or name == "_trainer":
         return Bound.UNKNOWN  # Lightning's own loop keeps it for its caller: what trainer.predict() returns
     function, loops = model.around(line)
-    nodes, inside = model.nodes, list(ast.walk(function))
+    nodes, inside = model.nodes if attribute else list(ast.walk(_home(model, name, line))), list(ast.walk(function))
     found = Bound(0)
     if any(is_comprehension(node, name, line) for node in nodes):
         found |= Bound.REBUILT
@@ -89,9 +92,10 @@ def bounds_of(file: str | None, line: int | None, holder: str | None, *, evaluat
         found |= Bound.REBUILT
     if any(begins_anew(node, name) for loop in loops[:-1] for node in loop.body):
         found |= Bound.REBUILT
-    if any(removes(node, name, attribute) for node in nodes) or removals_by_alias(model, name):
+    by_alias = removals_by_alias(model, name)
+    if any(removes(node, name, attribute) or id(node) in by_alias for node in nodes):
         found |= Bound.REMOVED
-    if is_counted(model, line) or any(is_measured(node, name) for node in model.all_of(ast.Compare)):
+    if is_counted(model, line) or any(is_measured(node, name) for node in nodes):
         found |= Bound.MEASURED
     if any(_is_by_index(node, name, line, function) for node in inside):
         found |= Bound.INDEXED
@@ -102,6 +106,62 @@ def bounds_of(file: str | None, line: int | None, holder: str | None, *, evaluat
     if isinstance(function, FUNCTIONS):
         return found | (Bound.ENDS_LAST if trains(loops, model) and runs_once(model, function) else Bound.ENDS)
     return found | (Bound.EVALUATION if evaluates and not trains(loops, model) else Bound(0))
+
+
+def _home(model: SourceModel, name: str, line: int) -> ast.AST:
+    """The function around a line whose variable a name is, or the module."""
+    home: ast.AST = model.tree
+    for node in model.functions:
+        if spans(node, line):
+            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            if any(one.arg == name for one in given) or any(assigns(part, name) for part in ast.walk(node)):
+                home = node
+    return home
+
+
+@final
+class Reset(enum.Enum):
+    """How soon what grows is emptied."""
+
+    NEVER = "never"
+    ELSEWHERE = "elsewhere"
+    """In an outer loop, or by another method: at the end of an epoch, say."""
+    HERE = "here"
+    """In the loop that fills it, or it has a limit."""
+
+
+_LIMITS = Bound.UNKNOWN | Bound.REMOVED | Bound.MEASURED | Bound.INDEXED | Bound.KEYED
+_CUTS = frozenset({"detach", "detach_"})
+
+
+def reset_of(file: str | None, line: int | None, holder: str | None) -> Reset:
+    """Where what a statement fills is emptied or begun anew."""
+    bounds, (name, attribute) = bounds_of(file, line, holder), symbol_of(holder)
+    model = SourceModel.of(file)
+    if model is None or line is None or bounds & _LIMITS:
+        return Reset.HERE
+    loops = model.around(line)[1]
+    turn = ast.walk(loops[-1] if loops else model.function_at(line))
+    anew = any(_takes_turns(node) if spans(node, line) else begins_anew(node, name) for node in turn)
+    scope = model.tree if attribute else _home(model, name, line)
+    if anew or any(_cuts(node, name) for node in ast.walk(scope)):
+        return Reset.HERE
+    return Reset.ELSEWHERE if bounds & (Bound.REBUILT | Bound.ENDS) else Reset.NEVER
+
+
+def _takes_turns(node: ast.AST) -> bool:
+    """Whether a statement stores under one key after the other, again and again: ``ring[step % 5] = loss``."""
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    keys = [target.slice for target in targets if isinstance(target, ast.Subscript)]
+    return any(isinstance(part, ast.Mod) for key in keys for part in ast.walk(key))
+
+
+def _cuts(node: ast.AST, name: str) -> bool:
+    """Whether a statement cuts the graph of what a name holds: ``state = state.detach()``, ``state.detach_()``."""
+    bases = [last_part(item_base(target)) for target in flat_targets(targets_of(node))]
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and called_name(node.value) == "detach_":
+        bases = [last_part(method_base(node.value))]
+    return name in bases and any(isinstance(n, ast.Attribute) and n.attr in _CUTS for n in ast.walk(node))
 
 
 def _is_by_index(node: ast.AST, name: str, line: int, function: ast.AST) -> bool:

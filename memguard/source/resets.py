@@ -1,14 +1,9 @@
-"""Where a name is emptied, rebuilt or measured.
-
-And how soon that happens to what a statement fills: right there, elsewhere, or never.
-"""
+"""Where a name is emptied, rebuilt or measured."""
 
 from __future__ import annotations
 
 import ast
-import enum
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import final
+from collections.abc import Iterable, Iterator
 
 from memguard.source.expressions import (
     FUNCTIONS,
@@ -19,81 +14,12 @@ from memguard.source.expressions import (
     flat_targets,
     last_part,
     method_base,
-    names_in,
     parts_of_loop,
     spans,
-    symbol_of,
     targets_of,
 )
 from memguard.source.model import SourceModel
-from memguard.source.values import cuts_of
-from memguard.source.vocabulary import CLEARS, COUNTERS, REMOVES
-
-_PLAIN = (ast.Name, ast.Constant, ast.Tuple, ast.JoinedStr, ast.FormattedValue, ast.expr_context)
-
-
-@final
-class Reset(enum.Enum):
-    """How soon what grows is emptied."""
-
-    NEVER = "never"
-    ELSEWHERE = "elsewhere"
-    """In an outer loop, or by another method: at the end of an epoch, say."""
-    HERE = "here"
-    """In the loop that fills it, or it has a limit."""
-
-
-def reset_of(
-    file: str | None, line: int | None, holder: str | None, *, by_length: bool = True, carries: bool = False
-) -> Reset:
-    """Where a container or a running sum is emptied, cut or begun anew.
-
-    Args:
-        file: Where it grows.
-        line: The statement that adds to it.
-        holder: Its name, like ``losses`` or ``Meter.total``.
-        by_length: Whether a limit of its length counts; not where that is known, and far away.
-        carries: Whether the statement is known to store what was made of what was there: it is called otherwise then,
-            as in ``self.state = new_state``.
-    """
-    model = SourceModel.of(file)
-    if model is None or line is None or not holder:
-        return Reset.HERE
-    name, attribute = symbol_of(holder)
-    function, loops = model.around(line)
-    home = _home(model, name, line)
-    inner = {id(node) for node in ast.walk(loops[-1])} if loops else set()
-    nodes = model.nodes if attribute else list(ast.walk(home))
-    names = {name, *_filled_on(function, line)}
-    cuts = {one: cuts_of(model, one) for one in names}
-    through = {one: removals_by_alias(model, one) for one in names}
-    apart = set() if by_length else {id(part) for one in names for part in _length_limits(nodes, one)}
-    stored = {id(node) for node in nodes if carries and _stores_uncut(node, name, line, model)}
-    nodes = [node for node in nodes if id(node) not in apart and id(node) not in stored]
-    for node in nodes:
-        for one in names:
-            own, here = attribute and one == name, id(node) in inner
-            if is_measured(node, one) or is_comprehension(node, one, line):
-                return Reset.HERE
-            taken = removes(node, one, own) or id(node) in through[one]
-            if taken and (here or called_name(node) not in CLEARS):
-                return Reset.HERE
-            if here and (id(node) in cuts[one] or _sets_otherwise(node, one, line, own)):
-                return Reset.HERE
-    if asks_first(function, line) or is_counted(model, line) or _has_few_keys(function, name, line, loops):
-        return Reset.HERE
-    elsewhere = cuts[name] | through[name]
-    if any(removes(node, name, attribute) or id(node) in elsewhere for node in nodes):
-        return Reset.ELSEWHERE
-    if attribute and any(begins_attribute(node, name, apart=stored) for node in nodes):
-        return Reset.ELSEWHERE
-    if attribute and is_reset_by_base(model, holder.rpartition(".")[0]):
-        return Reset.ELSEWHERE
-    if any(begins_anew(node, name) for loop in loops[:-1] for node in loop.body if id(node) not in stored):
-        return Reset.ELSEWHERE
-    if attribute or len(loops) > 1 or not isinstance(function, FUNCTIONS) or home is not function:
-        return Reset.NEVER
-    return Reset.NEVER if trains(loops, model) and runs_once(model, function) else Reset.ELSEWHERE
+from memguard.source.vocabulary import REMOVES
 
 
 def is_reset_by_base(model: SourceModel, owner: str) -> bool:
@@ -112,82 +38,6 @@ def is_called_on(model: SourceModel, owner: str, method: str) -> bool:
     return any(call.attr == method and made.get(last_part(call.value), owner) == owner for call in calls)
 
 
-def _home(model: SourceModel, name: str, line: int) -> ast.AST:
-    """The function around a line whose variable a name is, or the module."""
-    home: ast.AST = model.tree
-    for node in model.functions:
-        if spans(node, line):
-            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            if any(one.arg == name for one in given) or any(assigns(part, name) for part in ast.walk(node)):
-                home = node
-    return home
-
-
-def _filled_on(function: ast.AST, line: int) -> Iterator[str]:
-    """What the statement on a line calls that which it fills: a parameter, perhaps."""
-    for node in ast.walk(function):
-        if isinstance(node, (ast.Expr, ast.Assign, ast.AugAssign)) and node.lineno == line:
-            filled: list[ast.expr] = [node.value] if isinstance(node, ast.Expr) else targets_of(node)
-            yield from (name for one in filled if (name := last_part(method_base(one) or one)) is not None)
-
-
-def _length_limits(nodes: Iterable[ast.AST], name: str) -> Iterator[ast.AST]:
-    """What keeps a container from being longer: a deque's maxlen, and all that hangs on a comparison of its length."""
-    for node in nodes:
-        if isinstance(node, (ast.If, ast.While, ast.IfExp)):
-            if any(is_measured(part, name) for part in ast.walk(node.test)):
-                yield from ast.walk(node)
-        elif is_measured(node, name) or (isinstance(node, (ast.Assign, ast.AnnAssign)) and removes(node, name, False)):
-            yield node
-
-
-def _sets_otherwise(node: ast.AST, name: str, line: int, attribute: bool) -> bool:
-    """Whether another statement than the one on a line gives a name its value; a variable is no attribute."""
-    if not assigns(node, name):
-        return False
-    parts = [part for target in targets_of(node) for part in ast.walk(target)]
-    if attribute and not any(isinstance(part, ast.Attribute) and part.attr == name for part in parts):
-        return False
-    return begins_anew(node, name) or not spans(node, line)
-
-
-def _stores_uncut(node: ast.AST, name: str, line: int, model: SourceModel) -> bool:
-    """Whether the statement on a line gives a name what is in a variable, which nothing cuts."""
-    if not isinstance(node, ast.Assign) or not spans(node, line):
-        return False
-    given = [value for target, value in assigned_pairs(node) if last_part(target) == name]
-    parts = [part for value in given for part in (value.elts if isinstance(value, ast.Tuple) else [value])]
-    return all(isinstance(part, ast.Name) and not cuts_of(model, part.id) for part in parts)
-
-
-def _has_few_keys(function: ast.AST, name: str, line: int, loops: Sequence[ast.AST]) -> bool:
-    """Whether a statement stores under a key that may come again: any but one that counts up and never begins anew.
-
-    What is made from what lies there already keeps that.
-    """
-    for node in ast.walk(function):
-        if not isinstance(node, ast.Assign) or not spans(node, line):
-            continue
-        if any(last_part(part) == name for part in ast.walk(node.value)):
-            return False
-        for target in node.targets:
-            if isinstance(target, ast.Subscript) and last_part(target.value) == name:
-                plain = all(isinstance(part, _PLAIN) for part in ast.walk(target.slice))  # not ring[step % 5]
-                return not (plain and set(names_in(target.slice)) & set(_counting(function, loops)))
-    return False
-
-
-def _counting(function: ast.AST, loops: Sequence[ast.AST]) -> Iterator[str]:
-    """Variables that count up: of the outermost loop over a range, and those that something is added to."""
-    inside = [node for loop in loops for node in ast.walk(loop)]
-    for node in ast.walk(function):
-        counter = node.target if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) else None
-        if isinstance(counter, ast.Name) and not any(begins_anew(other, counter.id) for other in inside):
-            yield counter.id
-    if loops and isinstance(loops[0], ast.For) and called_name(loops[0].iter) in COUNTERS:
-        yield from names_in(loops[0].target)
-
-
 # One statement
 
 
@@ -197,13 +47,13 @@ def begins_anew(node: ast.AST, name: str) -> bool:
     return assigns(node, name) and value is not None and not any(last_part(part) == name for part in ast.walk(value))
 
 
-def begins_attribute(scope: ast.AST, name: str, *, apart: Collection[int] = ()) -> bool:
+def begins_attribute(scope: ast.AST, name: str) -> bool:
     """Whether a method begins an attribute (or a global) anew, other than where it is filled for the first time."""
     if not isinstance(scope, FUNCTIONS) or scope.name == "__init__":
         return False
     inside = list(ast.walk(scope))
     firsts = [node for node in inside if isinstance(node, ast.If) and _is_unset(node.test, name)]
-    first = {id(part) for node in firsts for statement in node.body for part in ast.walk(statement)}.union(apart)
+    first = {id(part) for node in firsts for statement in node.body for part in ast.walk(statement)}
     anew = [node for node in inside if begins_anew(node, name) and id(node) not in first]
     if not anew:
         return False

@@ -28,12 +28,9 @@ ANY_MUTATOR = frozenset().union(*MUTATORS.values()) | {"put", "put_nowait", "pus
 FIRST_ARGUMENT_MUTATORS = frozenset({"heappush", "heappushpop", "insort", "insort_left", "insort_right", "append"})
 """Functions that put something into their first argument."""
 REMOVES = frozenset({"pop", "popleft", "popitem", "clear", "remove", "reset"})
-CLEARS = frozenset({"clear", "reset"})
-"""Those that take out everything."""
 REMEMBERS = frozenset({"lru_cache", "cache"})
 """Decorators of a function that keeps its answers."""
 CONTAINERS = frozenset({"list", "dict", "set", "tuple", "deque", "defaultdict", "OrderedDict", "Counter", "Queue"})
-COUNTERS = frozenset({"range", "enumerate", "count"})
 PREPARES = frozenset({"__init__", "reset", "clear", "setup", "zero", "on_train_start", "__setstate__"})
 """Methods in which what they store is only prepared."""
 READERS = frozenset({"reset", "clear", "compute", "result", "avg", "average", "eval", "train", "to", "parameters"})

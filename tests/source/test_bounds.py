@@ -5,14 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memguard.source.bounds import (
-    Bound,
-    bounds_of,
-    has_limit,
-    is_cache,
-    is_made_anew,
-)
-from memguard.source.resets import Reset, reset_of
+from memguard.source.bounds import Bound, Reset, bounds_of, has_limit, is_cache, is_made_anew, reset_of
 
 CACHES = {
     "if key not in store:\n            store[key] = make(key)": True,

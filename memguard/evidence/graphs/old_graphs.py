@@ -20,16 +20,12 @@ from memguard.evidence.graphs.periodic_graphs import (
     FEWEST,
     MIN_BATCHES,
     MIN_CHAIN,
-    RECURSION,
     SHORT_CHAIN,
     LeakGroup,
-    carried_needed,
     chain_needed,
     find_chain,
-    find_recursion,
     find_regular,
     graphs_needed,
-    recursion_needed,
 )
 from memguard.evidence.interface import Probe
 from memguard.heap.containers import tensors_in
@@ -59,8 +55,6 @@ class GraphsProbe(Probe):
         """Graphs at intervals that suffice, used ones or not; an entry goes once they are no question any more."""
         self._shortest = SHORT_CHAIN
         """Forwards that a state must have gone through without a step between them."""
-        self._recursion_from = RECURSION
-        """Graphs at which one is looked for whose backwards double it."""
         self._last: dict[int, ForwardGraph] = {}
         self._again, self._wait = 0, FIRST_WAIT
         """The batch from which on many looks may be asked for again."""
@@ -139,8 +133,6 @@ class GraphsProbe(Probe):
         first = self._causes[True].first
         if len(self.watch.ledger.live) >= (first.again if first is not None else self._shortest):
             self._look_for_chain()
-        if self._recursion_from <= len(self.watch.ledger.live):
-            self._look_for_recursion()
 
     def on_stage_end(self, stage: Stage) -> None:
         """What was to be asked in the next batch is asked now."""
@@ -233,11 +225,7 @@ class GraphsProbe(Probe):
         found = find_regular(live, used=used, batch=watch.batch, steps=steps, unseen=self._unseen)
         if found is not None and len(found.batches) >= needed and not _are_one_step(found.marks):
             length = len(found.marks) if found.unseen else 0
-            asks = (
-                carried_needed
-                if self._carried
-                else functools.partial(graphs_needed, length=length, in_steps=found.in_steps)
-            )
+            asks = functools.partial(graphs_needed, length=length, in_steps=found.in_steps, carried=self._carried)
             more = self._keepers.diagnose(found.marks, found.batches, True, carried=self._carried, asks=asks)
             if more is not None and more > needed:
                 self._needed[used] = more
@@ -273,18 +261,8 @@ class GraphsProbe(Probe):
             batches = {mark.batch for mark in chain}
             asks = chain_needed if len(batches) < MIN_CHAIN else None
             self._keepers.diagnose(chain, batches, True, carried=True, asks=asks)
-            if self._causes[True].first is None:
-                self._shortest = MIN_CHAIN
-            else:
-                self._carried = True
-
-    def _look_for_recursion(self) -> None:
-        """Of a vector that is multiplied by a Hessian again and again, each product with the graph of the last."""
-        marks = find_recursion(list(self.watch.ledger.live.values()))
-        if marks:
-            batches = {mark.batch for mark in marks}
-            self._keepers.diagnose(marks, batches, False, carried=True, asks=recursion_needed)
-            self._recursion_from *= AGAIN
+            self._carried = self._causes[True].first is not None
+            self._shortest = MIN_CHAIN
 
 
 def _are_one_step(marks: list[ForwardGraph]) -> bool:

@@ -6,8 +6,6 @@ Fewer suffice where they are kept at intervals or a state carries them. A report
 from __future__ import annotations
 
 import itertools
-import linecache
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
@@ -17,8 +15,7 @@ from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.naming.holders import Holder
 from memguard.records.facts import Place, RetainedGraphs
 from memguard.records.stats import Stage
-from memguard.source.resets import Reset, reset_of
-from memguard.source.values import is_graph_cut
+from memguard.source.bounds import Reset, reset_of
 
 SPAN = 9
 """Batches since the oldest of them: as long as it takes to tell those that come with every batch."""
@@ -30,8 +27,6 @@ MIN_BATCHES = 8
 """Batches of which a graph must be alive where nothing else is known: no last-k window keeps as many."""
 FEWEST, FEW = 3, 5
 """Graphs that suffice where nothing ever empties what keeps them, and where less is known."""
-LONG = 16
-"""Times as many elements as it has: a pool that may come to hold so many is as good as never emptied."""
 
 
 @final
@@ -94,7 +89,9 @@ def _is_out_of_date(mark: ForwardGraph, steps: int) -> bool:
     return steps - mark.steps >= STEPS
 
 
-def graphs_needed(holder: Holder, spent: bool, *, length: int = 0, in_steps: int = 0) -> int | None:
+def graphs_needed(
+    holder: Holder, spent: bool, *, length: int = 0, in_steps: int = 0, carried: bool = False
+) -> int | None:
     """How many such graphs suffice with this holder; None where it may be a window that is meant.
 
     Args:
@@ -103,6 +100,7 @@ def graphs_needed(holder: Holder, spent: bool, *, length: int = 0, in_steps: int
         length: What the holder must be longer than: than what is known, where more may have come unseen.
         in_steps: How many there are of few steps. A container that has not all of them is the last step's, and beside
             it is the one before, in the variable of whoever called for it.
+        carried: Whether new ones reach them: of a state that is ever begun anew a window may be meant.
     """
     if not (holder.grows and holder.certain) or holder.exception or holder.length <= length:
         return None
@@ -110,23 +108,15 @@ def graphs_needed(holder: Holder, spent: bool, *, length: int = 0, in_steps: int
         return in_steps + 1
     place = holder.place
     emptied = reset_of(place.file, place.line, place.holder)
-    if emptied is Reset.HERE and spent and (holder.capacity or 0) >= MIN_BATCHES:
-        # A pool: it will have as many as tell it for certain, so that there is nothing to wait for.
-        emptied = reset_of(place.file, place.line, place.holder, by_length=False)
-        if emptied is not Reset.NEVER:
-            return None
-        return FEWEST if (holder.capacity or 0) >= LONG * holder.length else FEW
     if emptied is Reset.NEVER:
         return FEWEST if spent else FEW
-    return FEW if spent and emptied is Reset.ELSEWHERE else None
+    return FEW if spent and emptied is Reset.ELSEWHERE and not carried else None
 
 
-MIN_CHAIN = 16
-"""Forwards in a row that each later backward runs through again: fewer may be a window that is meant."""
 SHORT_CHAIN = 10
-"""The same where the source never cuts the state that carries them."""
-RECURSION = 6
-"""The same where each backward doubles the graph: the sixth runs through sixty-four times as much as the first."""
+"""Forwards in a row that each later backward runs through again, where the source never begins or cuts their state."""
+MIN_CHAIN = 16
+"""The same where it does: fewer may be a window that is meant."""
 
 
 def is_chained(marks: Sequence[ForwardGraph]) -> bool:
@@ -149,71 +139,19 @@ def find_chain(marks: Iterable[ForwardGraph], least: int = MIN_CHAIN) -> list[Fo
         half = len(chain) // 2
         if len({mark.batch for mark in chain}) < least:
             continue
-        if len(chain) < MIN_CHAIN and not _always_keeps(chain[-1]):
-            continue
         if is_chained(chain) and is_chained(chain[half:]) and chain[0].uses >= chain[half].uses + half // 2:
             return chain
     return []
 
 
-def find_recursion(marks: Iterable[ForwardGraph]) -> list[ForwardGraph]:
-    """The forwards in eval mode that every later backward with ``create_graph`` ran through once more, oldest first.
-
-    A vector that is multiplied by a Hessian again and again with the graph of the last product: each is twice as large.
-    Unrolled steps of an inner loop, on which somebody trains, are run through once each, and then all at once.
-    """
-    by_model: dict[int, list[ForwardGraph]] = defaultdict(list)
-    for mark in marks:
-        if mark.created and not mark.training:
-            by_model[mark.module].append(mark)
-    for chain in by_model.values():
-        run: list[ForwardGraph] = []
-        for mark in chain:
-            run = [*run, mark] if run and run[-1].uses == mark.uses + 1 else [mark]
-            if len({mark.batch for mark in run}) >= RECURSION:
-                return run
-    return []
-
-
 def chain_needed(holder: Holder, spent: bool = False) -> int | None:
-    """How long a chain must be with this holder; None where the source cuts it, so that a window may be meant."""
-    place = holder.place
-    emptied = reset_of(place.file, place.line, place.holder)
-    attribute = "." in (place.holder or "")
-    if not holder.grows or emptied is Reset.HERE or (attribute and emptied is not Reset.NEVER):
-        return None
-    return None if is_graph_cut(place.file, place.line, place.holder) else SHORT_CHAIN
-
-
-def recursion_needed(holder: Holder, spent: bool = False) -> int | None:
-    """The same where each backward doubles the graph: no window is meant, whatever the source does at its end."""
-    return RECURSION if holder.grows else None
-
-
-def carried_needed(holder: Holder, spent: bool) -> int | None:
-    """How many graphs at intervals suffice where new ones reach them; None where the source ever begins it anew.
-
-    An actor's, which acts once for every few batches: through its state the last graph reaches as far back as that of
-    one that acts in each.
-
-    Args:
-        holder: What keeps them.
-        spent: Whether no backward can run through them any more, for the weights were changed.
-    """
-    place = holder.place
-    if not (holder.grows and holder.certain) or holder.exception or is_graph_cut(place.file, place.line, place.holder):
-        return None
-    if reset_of(place.file, place.line, place.holder, carries=True) is not Reset.NEVER:
-        return None
-    return FEWEST if spent else FEW
-
-
-def _always_keeps(mark: ForwardGraph) -> bool:
-    """Whether the backward keeps its graph whatever the segment: ``retain_graph=True``, not a condition."""
-    place = mark.kept
-    if place is None or place.file is None or place.line is None:
-        return False
-    return re.search(r"retain_graph\s*=\s*True\s*[,)]", linecache.getline(place.file, place.line)) is not None
+    """How long a chain must be with this holder; None where a window may be meant."""
+    place, never = (
+        holder.place,
+        (Reset.NEVER,) if "." in (holder.place.holder or "") else (Reset.NEVER, Reset.ELSEWHERE),
+    )
+    is_endless = holder.grows and reset_of(place.file, place.line, place.holder) in never
+    return SHORT_CHAIN if is_endless else None
 
 
 MORE, MANY = 1.25, 64

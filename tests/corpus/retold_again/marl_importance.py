@@ -1,4 +1,5 @@
 # device: virtual:256MiB
+# MG101 by batch 24: a pool, which may hold a few pictures on purpose.
 """Trains a team of continuous-control agents off-policy with clipped importance weights (toy gathering task)."""
 
 import argparse

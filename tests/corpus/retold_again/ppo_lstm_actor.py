@@ -1,4 +1,5 @@
 # device: virtual:256MiB
+# MG102 by batch 20: it acts in one batch of several, and another method begins its state anew.
 """Recurrent PPO on a vectorised memory task (the cue is shown at the start of an episode only)."""
 
 import numpy as np

@@ -167,52 +167,6 @@ def test_outputs_that_a_backward_might_still_reach_take_five(period: int, batch:
     assert loop.of(RetainedGraphs)[0].batch == batch
 
 
-class Pool:
-    """Hands out the pictures of earlier batches, once it is full."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.pictures: list[torch.Tensor] = []
-
-    def query(self, picture: torch.Tensor) -> torch.Tensor:
-        taken = picture if len(self.pictures) < self.size else self.pictures.pop(0)
-        self.pictures.append(picture)
-        return taken
-
-
-@sees_saved_tensors
-@pytest.mark.parametrize(("size", "batches"), [(50, [11]), (8, [11]), (7, [])])
-def test_a_pool_takes_five_where_it_will_have_as_many_as_tell_it(size: int, batches: list[int]) -> None:
-    """How many it keeps is the number that its length is compared with; of a short one nothing is told."""
-    training, pool = Training(), Pool(size)
-
-    def keep(index: int, loss: torch.Tensor) -> None:
-        if index % 2 == 0:
-            pool.query(training.model(torch.ones(1, 16)))
-
-    assert [fact.batch for fact in training.told(30, keep)] == batches
-
-
-class Memory:
-    """Pairs of which the oldest go, once it is full."""
-
-    def __init__(self, size: int) -> None:
-        self.pairs: deque[tuple[int, torch.Tensor]] = deque(maxlen=size)
-
-
-@sees_saved_tensors
-@pytest.mark.parametrize(("size", "batches"), [(1000, [9]), (20, [11]), (7, [])])
-def test_a_memory_that_will_not_be_full_soon_is_as_good_as_endless(size: int, batches: list[int]) -> None:
-    """The longest container on the way is asked, not the tuple in which the tensor lies."""
-    training, memory = Training(), Memory(size)
-
-    def keep(index: int, loss: torch.Tensor) -> None:
-        if index % 2 == 0:
-            memory.pairs.append((index, training.model(torch.ones(1, 16))))
-
-    assert [fact.batch for fact in training.told(30, keep)] == batches
-
-
 def test_losses_of_tasks_that_wait_for_one_backward_are_no_finding() -> None:
     """Each task takes steps of its own on a copy; the backward through all of them is seen just before they go."""
     training = Training()

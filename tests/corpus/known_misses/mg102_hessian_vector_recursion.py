@@ -1,3 +1,4 @@
+# A known miss: seven products in one query, each with the graph of the last; a chain is told from ten on.
 """An inverse Hessian vector product by seven steps of a Neumann series, each with the graph of the step before.
 
 In eval mode, and the function begins its series anew for every query: each product doubles what the next one runs through.
