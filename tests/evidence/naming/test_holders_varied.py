@@ -15,44 +15,6 @@ from tests.evidence.scripts import marked_lines, run
 VARIED: dict[str, tuple[str, str]] = {}
 """Name of the case -> (holder, script). The line that is to be named carries the mark."""
 
-VARIED["same name in two functions"] = (
-    "losses",
-    """
-def validate(model):
-    losses = []
-    with torch.no_grad():
-        for x, y in batches(2):
-            losses.append(F.mse_loss(model(x), y).item())
-    return sum(losses)
-def train(model):
-    losses = []
-    for x, y in batches():
-        loss = F.mse_loss(model(x), y)
-        loss.backward()
-        losses.append(loss)  # <-
-    return losses
-m = nn.Linear(8, 1)
-validate(m)
-train(m)
-""",
-)
-VARIED["val appended after train in same fn"] = (
-    "val_losses",
-    """
-def main():
-    model = nn.Linear(8,1)
-    train_losses, val_losses = [], []
-    for epoch in range(2):
-        for x, y in batches(3):
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            train_losses.append(loss.item())
-        for x, y in batches(4):
-            loss = F.mse_loss(model(x), y)
-            val_losses.append(loss)  # <-
-main()
-""",
-)
 VARIED["epoch total"] = (
     "epoch_total",
     """
@@ -83,54 +45,6 @@ class Trainer:
         for x, y in batches():
             self.stats.update(self.model(x).mean())
 Trainer().fit()
-""",
-)
-VARIED["mixin in other file"] = (
-    "Trainer.history",
-    """
-from mixins import HistoryMixin
-class Trainer(HistoryMixin):
-    def __init__(self):
-        super().__init__()
-        self.model = nn.Linear(8,1)
-    def fit(self):
-        for x, y in batches():
-            self.remember(self.model(x))
-Trainer().fit()
-""",
-)
-VARIED["dataclass default factory dict"] = (
-    "RunState.metrics",
-    """
-from dataclasses import dataclass, field
-from collections import defaultdict
-@dataclass
-class RunState:
-    step: int = 0
-    metrics: dict = field(default_factory=lambda: defaultdict(list))
-class Runner:
-    def __init__(self, model): self.model, self.state = model, RunState()
-    def __call__(self, loader):
-        for x, y in loader:
-            self.state.step += 1
-            loss = F.mse_loss(self.model(x), y)
-            self.state.metrics["loss"].append(loss)  # <-
-            self.state.metrics["lr"].append(0.1)
-Runner(nn.Linear(8,1))(batches())
-""",
-)
-VARIED["list of lists per layer"] = (
-    "grads",
-    """
-def fit(model):
-    grads = [[] for _ in range(2)]
-    for x, y in batches():
-        outs = []
-        h = x
-        for i, layer in enumerate(model):
-            h = layer(h)
-            grads[i].append(h)  # <-
-fit(nn.Sequential(nn.Linear(8,8), nn.Linear(8,8)))
 """,
 )
 VARIED["while loop with counter dict"] = (
@@ -250,75 +164,6 @@ c = Conv()
 for x, y in batches(): c(x)
 """,
 )
-VARIED["alias of dict entry"] = (
-    "Logger.store",
-    """
-class Logger:
-    def __init__(self): self.store = {"train": {"loss": []}}
-    def log(self, split, k, v):
-        d = self.store[split]
-        lst = d[k]
-        lst.append(v)  # <-
-lg = Logger(); model = nn.Linear(8,1)
-for x, y in batches():
-    lg.log("train", "loss", F.mse_loss(model(x), y))
-""",
-)
-VARIED["kwargs unpack record"] = (
-    "rows",
-    """
-rows = []
-def record(**row):
-    rows.append(row)  # <-
-model = nn.Linear(8,1)
-for i, (x, y) in enumerate(batches()):
-    record(step=i, loss=F.mse_loss(model(x), y))
-""",
-)
-VARIED["try finally"] = (
-    "outs",
-    """
-def fit(model):
-    outs = []
-    for x, y in batches():
-        try:
-            out = model(x)
-        except RuntimeError:
-            continue
-        else:
-            outs.append(out)  # <-
-        finally:
-            pass
-fit(nn.Linear(8,1))
-""",
-)
-VARIED["match"] = (
-    "outs",
-    """
-def fit(model):
-    outs = {"a": [], "b": []}
-    for i, (x, y) in enumerate(batches()):
-        match i % 2:
-            case 0: outs["a"].append(model(x).detach())
-            case _: outs["b"].append(model(x))  # <-
-fit(nn.Linear(8,1))
-""",
-)
-VARIED["decorated method"] = (
-    "Timed.calls",
-    """
-class Timed:
-    def __init__(self, fn): self.fn, self.calls = fn, []
-    def __call__(self, *a):
-        out = self.fn(*a)
-        self.calls.append(out)  # <-
-        return out
-model = nn.Linear(8,1)
-@Timed
-def step(x, y): return F.mse_loss(model(x), y)
-for x, y in batches(): step(x, y)
-""",
-)
 VARIED["callback list of lambdas"] = (
     "seen",
     """
@@ -330,20 +175,6 @@ def main():
         loss = F.mse_loss(model(x), y)
         for cb in callbacks: cb(loss)
 main()
-""",
-)
-VARIED["default dict of meters"] = (
-    "Avg.s",
-    """
-from collections import defaultdict
-class Avg:
-    __slots__ = ("s", "n")
-    def __init__(self): self.s, self.n = 0., 0
-    def __call__(self, v): self.s, self.n = self.s + v, self.n + 1  # <-
-meters = defaultdict(Avg)
-model = nn.Linear(8,1)
-for x, y in batches():
-    meters["loss"](F.mse_loss(model(x), y))
 """,
 )
 VARIED["reward model buffer of tuples"] = (
@@ -367,35 +198,6 @@ model.kept = []
 for x, y in batches():
     loss = F.mse_loss(model(x), y)
     model.kept.append(loss)  # <-
-""",
-)
-VARIED["functional closure in dict"] = (
-    "cache",
-    """
-def make():
-    cache = []
-    def put(v): cache.append(v)  # <-
-    return {"put": put}
-api = make(); model = nn.Linear(8,1)
-for x, y in batches(): api["put"](model(x))
-""",
-)
-VARIED["log with detach for one"] = (
-    "Lit.val_loss",
-    """
-class Lit(nn.Module):
-    def __init__(self):
-        super().__init__(); self.net = nn.Linear(8,1); self.tr_loss = []; self.val_loss = []
-    def step(self, b):
-        x, y = b
-        return F.mse_loss(self.net(x), y)
-    def training_step(self, b):
-        l = self.step(b); self.tr_loss.append(l.detach()); return l
-    def validation_step(self, b):
-        l = self.step(b)
-        self.val_loss.append(l)  # <-
-lit = Lit()
-for b in batches(): lit.validation_step(b)
 """,
 )
 
