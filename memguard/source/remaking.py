@@ -62,22 +62,6 @@ def remade_variable(file: str, function: str, first_line: int, name: str) -> Pla
     return None
 
 
-def remade_elsewhere(file: str, name: str, *, is_global: bool) -> Place | None:
-    """Where the only function of a file that gives something else's part, or a global, something new does so."""
-    model = SourceModel.of(file)
-    if model is None or any(drops(node, name) for node in model.nodes):
-        return None
-    found: list[Place] = []
-    for scope in model.functions:
-        nodes = list(own_nodes(scope)) if scope.name not in _CONSTRUCTORS else []
-        declared = any(isinstance(node, ast.Global) and name in node.names for node in nodes)
-        for statement in _made(nodes, name):
-            plain = any(isinstance(target, ast.Name) for target, _ in assigned_pairs(statement))
-            if not plain or (is_global and declared):  # else a variable of its own
-                found.append(model.place(statement.lineno, scope.name, name))
-    return found[0] if len(found) == 1 else None
-
-
 def _made(nodes: Iterable[ast.AST], name: str) -> Iterator[ast.Assign | ast.AnnAssign]:
     """Assignments to a name whose value is made by a call."""
     for node in nodes:

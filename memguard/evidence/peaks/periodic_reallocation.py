@@ -20,7 +20,7 @@ from memguard.heap.attributes import attributes_of, is_tensor, is_user_class
 from memguard.heap.frames import is_module_level, read_locals, user_frames
 from memguard.records.facts import Place, ReboundTensor
 from memguard.records.stats import BatchRecord, Stage
-from memguard.source.remaking import remade_attribute, remade_elsewhere, remade_variable
+from memguard.source.remaking import remade_attribute, remade_variable
 from memguard.torch_objects.module_parts import buffers_of, parameters_of
 from memguard.torch_objects.storages import StorageRef, main_storage, storage_key, storages_of
 
@@ -219,10 +219,8 @@ def _file_of(kind: type) -> str:
 def _statement(where: Where) -> Place | None:
     file, scope, first_line, kind, name = where
     if kind == "class":
-        return remade_attribute(file, scope, name) or remade_elsewhere(file, name, is_global=False)
-    return remade_variable(file, scope, first_line, name) or (
-        remade_elsewhere(file, name, is_global=True) if scope == "<module>" else None
-    )
+        return remade_attribute(file, scope, name)
+    return remade_variable(file, scope, first_line, name)
 
 
 MADE = 3

@@ -12,7 +12,7 @@ from torch import nn
 from memguard.evidence.peaks.periodic_reallocation import ModelSeriesProbe, RemadeProbe
 from memguard.records.facts import ReboundTensor
 from memguard.records.stats import BatchRecord, Stage
-from memguard.source.remaking import remade_attribute, remade_elsewhere, remade_variable
+from memguard.source.remaking import remade_attribute, remade_variable
 from tests.evidence.loop import Loop
 
 MIB = 1 << 20
@@ -270,27 +270,6 @@ def test_attributes_that_a_method_makes_anew(method: str, line: int | None, tmp_
     path = tmp_path / "agent.py"
     path.write_text(f"class Agent:\n    def __init__(self):\n        self.x = make()\n\n    {method}")
     place = remade_attribute(str(path), "Agent", "x")
-    assert (place.line if place is not None else None) == line
-
-
-ELSEWHERE = {
-    "a global": ("def f():\n    global x\n    x = make()\n", "x", 3),
-    "a variable of its own": ("def f():\n    x = make()\n", "x", None),
-    "an entry": ("def f(cache):\n    cache['a'] = make()\n", "cache['a']", 2),
-    "another entry": ("def f(cache):\n    cache['b'] = make()\n", "cache['a']", None),
-    "another object's": ("def f(state):\n    state.x = make()\n", "x", 2),
-    "in two functions": ("def f(s):\n    s.x = make()\ndef g(s):\n    s.x = make()\n", "x", None),
-    "dropped by another": ("def f(s):\n    s.x = make()\ndef g(s):\n    s.x = None\n", "x", None),
-}
-
-
-@pytest.mark.parametrize("case", ELSEWHERE)
-def test_what_a_function_makes_anew_that_is_not_its_own(case: str, tmp_path: Path) -> None:
-    """The only one of a file that does so."""
-    text, name, line = ELSEWHERE[case]
-    path = tmp_path / "script.py"
-    path.write_text(text)
-    place = remade_elsewhere(str(path), name, is_global=True)
     assert (place.line if place is not None else None) == line
 
 
