@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memguard.evidence.cycles.collected_graphs import CyclesProbe
-from memguard.evidence.cycles.collected_memory import CollectedMemoryProbe, CollectedModelsProbe, CollectedOutputsProbe
+from memguard.evidence.cycles.collected_memory import CollectedMemoryProbe, CollectedOutputsProbe
 from memguard.evidence.dispatcher import ProbeDispatcher
 from memguard.evidence.graphs.evaluation import EvaluationProbe
 from memguard.evidence.graphs.frozen_parts import InnerFrozenProbe
@@ -43,7 +43,6 @@ PROBES: tuple[type[Probe], ...] = (
     StemProbe,
     ManualStepsProbe,
     CyclesProbe,
-    CollectedModelsProbe,
     ModelSeriesProbe,
     CollectedOutputsProbe,
     CollectedMemoryProbe,

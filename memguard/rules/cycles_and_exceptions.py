@@ -54,7 +54,7 @@ class ReferenceCycle(Rule):
         self._graphs += fact.graphs
         total = limit_of(run)
         much = fact.bytes is not None and total is not None and fact.bytes >= MIN_SHARE * total
-        proven = fact.outputs or fact.models or fact.circles
+        proven = fact.outputs or fact.circles
         if self._graphs < MIN_GRAPHS and not proven and not (much and self._looks >= 2):
             return
         fact = self._as_told(fact)
@@ -64,8 +64,6 @@ class ReferenceCycle(Rule):
         what = f"the graphs of {plural(max(self._graphs, fact.graphs), 'forward')}"
         if fact.outputs:
             what = plural(fact.outputs, "tensor")
-        if fact.models:
-            what = f"{plural(fact.models, 'model')} made one after the other"
         held = f"; a circle of references {'held' if fact.collector_enabled else 'holds'} them"
         if fact.circles:
             what, size, held = f"{plural(fact.circles, 'circle')} of references with {format_bytes(fact.bytes)}", "", ""

@@ -129,7 +129,6 @@ def freed_by_collector(
     *,
     graphs: int = 0,
     outputs: int = 0,
-    models: int = 0,
     circles: int = 0,
     nbytes: int | None = None,
 ) -> FreedByCollector:
@@ -140,7 +139,6 @@ def freed_by_collector(
         found: The garbage, or the one circle of it that counts; None where the garbage could not be collected.
         graphs: Graphs that it freed.
         outputs: The same of inputs and outputs.
-        models: The same of models.
         circles: Circles of this kind.
         nbytes: What they held, if it is not what was found.
     """
@@ -149,7 +147,6 @@ def freed_by_collector(
         place=found.place if found is not None else NOWHERE,
         graphs=graphs,
         outputs=outputs,
-        models=models,
         circles=circles,
         bytes=nbytes if nbytes is not None or found is None else found.bytes,
         cycle=found.text if found is not None else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, ClassVar, final
@@ -13,7 +12,6 @@ from torch import nn
 from memguard.evidence.cycles.collected_graphs import freed_by_collector, look_at_garbage
 from memguard.evidence.cycles.collector_events import OnCollection
 from memguard.evidence.interface import Probe
-from memguard.evidence.peaks.periodic_reallocation import weights_bytes
 from memguard.evidence.sizes import LEAST, PEAK_SHARE, first_large_storage, large_storages
 from memguard.records.facts import Place
 from memguard.records.stats import BatchRecord, Stage
@@ -219,51 +217,3 @@ class CollectedOutputsProbe(Probe):
             self._freed += len(freed)
             self._bytes += sum(freed)
             self._alive = []
-
-
-MADE, WAITING = 4, 2
-"""Models of one class made so far, and older ones of them that are still there, from which on the circle is sought."""
-MIN_WEIGHTS, WEIGHTS_SHARE = 1024**2, 0.05
-"""Of the weights that wait: so many bytes, or so much of a batch's peak if that is less."""
-
-
-@final
-class CollectedModelsProbe(Probe):
-    """Counts models of one class; a collection shows which of the old ones nobody holds but they themselves."""
-
-    def _prepare(self) -> None:
-        self._made: dict[str, list[weakref.ref[nn.Module]]] = {}
-        self._due: str | None = None
-        self._tries = 0
-        self.unsubscribe("on_batch_end")
-
-    def on_model(self, model: nn.Module) -> None:
-        """One more; a collection is due if there are old ones of its class."""
-        kind = f"{type(model).__module__}.{type(model).__qualname__}"
-        made = self._made.setdefault(kind, [])
-        made.append(weakref.ref(model))
-        if len(made) >= MADE and self._tries < TRIES and not self.watch.lightning:  # whose trainers are circles
-            self._due = kind
-            self.hear("on_batch_end")
-
-    def on_batch_end(self) -> None:
-        """Collects, and tells of the old models that are gone."""
-        self.unsubscribe("on_batch_end")
-        kind, self._due = self._due, None
-        made = [(ref, ref()) for ref in self._made.get(kind or "", [])[:-1]]
-        old = {ref: weights_bytes(model) for ref, model in made if model is not None}
-        del made
-        if len(old) < WAITING or sum(old.values()) < _least(self.watch.peak_bytes):
-            return
-        self._tries += 1
-        found = look_at_garbage()
-        gone = [nbytes for ref, nbytes in old.items() if ref() is None]
-        named = found is not None and found.place.line is not None and "." in (found.place.holder or "")
-        if found is None or not named or len(gone) < WAITING or sum(gone) < _least(self.watch.peak_bytes):
-            return
-        self._tries = TRIES
-        self.report(freed_by_collector(self.watch, found, models=len(gone), nbytes=max(sum(gone), found.bytes)))
-
-
-def _least(peak: int | None) -> int:
-    return MIN_WEIGHTS if peak is None else min(MIN_WEIGHTS, int(WEIGHTS_SHARE * peak))

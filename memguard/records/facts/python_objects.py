@@ -17,8 +17,6 @@ class FreedByCollector(Fact):
     """The cycle in words, like ``Trainer.loss <- Trainer``."""
     outputs: int = 0
     """Inputs, and outputs without a graph, among them."""
-    models: int = 0
-    """Models among them, each made after the other."""
     circles: int = 0
     """Circles of one kind that were found together, and hold tensors of any kind."""
     parts: tuple[str, ...] = ()

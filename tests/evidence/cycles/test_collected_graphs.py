@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from memguard.evidence.cycles.collected_graphs import CyclesProbe, look_at_garbage
-from memguard.evidence.cycles.collected_memory import CollectedModelsProbe
 from memguard.evidence.graphs.function_contexts import ContextsProbe
 from memguard.records.facts import FreedByCollector, FunctionContextHolds
 from tests.evidence.loop import Loop
@@ -240,32 +239,3 @@ def test_a_method_in_a_list_closes_a_circle() -> None:
     found = look_at_garbage()
     assert found is not None
     assert (found.place.holder, found.place.line) == ("Awaitable.callbacks", line_of("own method"))
-
-
-class Activated(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(512, 640)
-        self.activation = lambda x: torch.relu(x) * self.scale  # over itself
-        self.scale = 1.0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.activation(self.linear(x))
-        return out
-
-
-@pytest.mark.parametrize(("kind", "told"), [(Activated, 1), (lambda: nn.Sequential(nn.Linear(512, 640)), 0)])
-def test_models_made_one_after_the_other_that_only_the_collector_frees(kind: Any, told: int) -> None:
-    """From the fourth on; those that reference counting frees, or that somebody keeps, are none."""
-    kept = []
-    with Loop(kinds=[CollectedModelsProbe]) as loop:
-        for trial in loop.batches(6):
-            model = kind()
-            if trial == 0:
-                kept.append(model)
-            loop.probes.add_model(model)
-            model(torch.ones(2, 512)).sum().backward()
-    facts = loop.of(FreedByCollector)
-    assert [(fact.place.holder, fact.models >= 2) for fact in facts] == [("Activated.activation", True)] * told
-    assert all(fact.bytes >= 2 * 512 * 640 * 4 for fact in facts)
-    assert len(kept) == 1
