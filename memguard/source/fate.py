@@ -11,9 +11,7 @@ from types import CodeType
 from typing import final
 
 from memguard.source.expressions import (
-    COMPREHENSIONS,
     FUNCTIONS,
-    LOOPS,
     arguments,
     assigned_pairs,
     called_name,
@@ -21,17 +19,15 @@ from memguard.source.expressions import (
     is_backward,
     is_of_self,
     last_part,
-    mentions,
     method_base,
     names_in,
     spans,
-    targets_of,
 )
 from memguard.source.model import SourceModel
 from memguard.source.scopes import Scope
 from memguard.source.steps import Step, steps_from
 from memguard.source.values import computes, has_graph_of, passes_graph, reads_graph
-from memguard.source.vocabulary import ACTS, ADDS, BACKWARD, CONTAINERS, GRADIENT_SWITCHES, LIBRARIES, SHOWS
+from memguard.source.vocabulary import ACTS, ADDS, BACKWARD, CONTAINERS, LIBRARIES, SHOWS
 
 _EXPRESSIONS: dict[str, type[ast.expr]] = {
     "<lambda>": ast.Lambda,
@@ -330,49 +326,3 @@ def _is_one_call(value: ast.expr) -> bool:
     while value not in calls and isinstance(value, (ast.Call, ast.Attribute, ast.Subscript)):
         value = value.func if isinstance(value, ast.Call) else value.value
     return calls == [value]
-
-
-@functools.lru_cache(maxsize=1024)
-def is_asked_for_its_caller(code: CodeType, line: int) -> bool:
-    """Whether a function that asks a model on a line does so once, and gives back what came of it.
-
-    What loops over batches, or goes backward where it is told to, is a whole epoch or step: what it asks is its own.
-    So is what it asks with gradients switched on: a caller's no_grad would change nothing.
-    """
-    model, scope = SourceModel.of(code.co_filename), _scope_of(code)
-    if model is None or scope is None or not scope.returns or model.around(line)[1]:
-        return False
-    if any(called_name(call.node) in ACTS for call in scope.calls):
-        return False
-    switches = [switch for one in model.functions if spans(one, line) for switch in one.decorator_list]
-    blocks = (one for one in model.all_of(ast.With, ast.AsyncWith) if spans(one, line))
-    switches += [item.context_expr for one in blocks for item in one.items]
-    return GRADIENT_SWITCHES.isdisjoint(map(called_name, switches))
-
-
-@functools.lru_cache(maxsize=1024)
-def is_part_of_a_call(code: CodeType, line: int) -> bool:
-    """Whether a method asks a part on a line for what it was given: ``model.features(x)`` is a call of the model.
-
-    What makes its input itself, or asks once for each turn of a loop, is a function of its own: it samples, or rolls
-    out. A loop whose variable is called, ``for block in self.blocks``, goes through the parts of one call.
-    """
-    scope = _scope_of(code)
-    if scope is None or scope.node is None:
-        return False
-    for node in ast.walk(scope.node):
-        if isinstance(node, (*LOOPS, *COMPREHENSIONS)) and spans(node, line) and not _is_over_parts(node):
-            return False
-    given = set(scope.params[1:])
-    for store in sorted(scope.stores, key=lambda store: store.line):
-        if store.end_line < line and mentions(store.value, given):
-            given.update(names_in(store.target))
-    asked = (call for call in scope.calls if call.line <= line <= call.end_line)
-    return any(mentions(part, given) for call in asked for part in call.arguments())
-
-
-def _is_over_parts(node: ast.AST) -> bool:
-    """Whether what a loop goes through is called in it."""
-    clauses = getattr(node, "generators", [node])
-    turns = {name for clause in clauses for target in targets_of(clause) for name in names_in(target)}
-    return any(isinstance(call.func, ast.Name) and call.func.id in turns for call in calls_in(node))

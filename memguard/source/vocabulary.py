@@ -10,7 +10,6 @@ JUDGES = ("loss", "criterion", "crit", "objective", "entropy", "nll")
 """Parts of the names of calls that judge an answer."""
 STAGES = ("valid", "eval", "test", "predict", "infer")
 """Parts of the names of functions that evaluate."""
-GRADIENT_SWITCHES = frozenset({"enable_grad", "set_grad_enabled"})
 
 # Containers
 

@@ -16,8 +16,6 @@ from memguard.evidence.interface import Probe, ProbeContext
 from memguard.heap.attributes import is_tensor
 from memguard.heap.frames import is_user_file, read_locals
 from memguard.records.facts import NOWHERE, FreedByCollector, FunctionContextHolds, Place
-from memguard.source.expressions import is_none, last_name
-from memguard.source.model import SourceModel
 from memguard.torch_objects.storages import storages_of
 
 MIN_GRAPHS = 3
@@ -180,7 +178,7 @@ def _describe(garbage: list[Any]) -> Garbage:
     tensors = [obj for obj in garbage if is_tensor(obj)]
     found.bytes = sum(storages_of(tensors).values())
     numbers, known = {id(tensor) for tensor in tensors}, {id(obj) for obj in garbage}
-    best, is_closed = 2, False
+    best = 2
     for obj in garbage:
         kind = type(obj)
         if issubclass(kind, torch.autograd.function.BackwardCFunction) and best > 0:
@@ -190,31 +188,15 @@ def _describe(garbage: list[Any]) -> Garbage:
                 best, function = 0, function_of(kind) or kind
                 found.text = f"{function.__name__} ctx.{names[0]} <- {kind.__name__}"
                 found.context = (function.__name__, names, place_of_context(function, names[0]))
-        elif kind is types.FrameType and best and is_user_file(obj.f_code.co_filename):
-            closing = _exception_in(obj)
-            if best == 1 and (closing is None or is_closed):
-                continue  # what merely hangs on an exception's traceback is in no circle itself
+        elif kind is types.FrameType and best > 1 and is_user_file(obj.f_code.co_filename):
             if not _leads_to(obj, numbers, known):
                 continue  # the exception of an import, say, that was made while a model was built
-            best, is_closed = 1, closing is not None
-            name, code = closing or _local_of(obj, numbers), obj.f_code
-            line = _line_that_sets(closing, code) or obj.f_lineno
-            found.place = Place(file=code.co_filename, line=line, function=code.co_name, holder=name)
+            best, name, code = 1, _local_of(obj, numbers), obj.f_code
+            found.place = Place(file=code.co_filename, line=obj.f_lineno, function=code.co_name, holder=name)
             found.text = f"a frame of {code.co_name}() and {f'its local {name}' if name else 'an exception in it'}"
     if best > 1 and (circle := find_circle(garbage)) is not None:
         found.circle, found.text, found.place = circle, circle.text, circle.place
     return found
-
-
-def _exception_in(frame: types.FrameType) -> str | None:
-    """The local variable with an exception that was raised through its own frame: these two are a circle."""
-    for name, value in read_locals(frame).items():
-        trace = _TRACEBACK.__get__(value) if issubclass(type(value), BaseException) else None
-        while trace is not None:
-            if trace.tb_frame is frame:
-                return name
-            trace = trace.tb_next
-    return None
 
 
 def _leads_to(frame: types.FrameType, tensors: set[int], garbage: set[int]) -> bool:
@@ -228,15 +210,6 @@ def _leads_to(frame: types.FrameType, tensors: set[int], garbage: set[int]) -> b
             seen.add(id(obj))
             waiting += gc.get_referents(obj)
     return False
-
-
-def _line_that_sets(name: str | None, code: types.CodeType) -> int | None:
-    """The last line of a function that gives a variable a value that is not None."""
-    model = SourceModel.of(code.co_filename) if name is not None else None
-    scope = model.scope_of(code.co_firstlineno, code.co_name) if model is not None else None
-    stores = scope.stores if scope is not None else ()
-    lines = [one.line for one in stores if last_name(one.target) == name and not is_none(one.value)]
-    return max(lines, default=None)
 
 
 def _local_of(frame: types.FrameType, numbers: set[int]) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import weakref
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, final
 
@@ -18,7 +18,7 @@ from memguard.evidence.sizes import LEAST, graph_bytes
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import place_of
 from memguard.records.facts import NOWHERE, Place
-from memguard.source.fate import is_asked_for_its_caller, is_part_of_a_call
+from memguard.source.model import SourceModel
 from memguard.torch_objects.module_parts import parameters_of
 
 
@@ -273,18 +273,6 @@ def _is_of_weights(nodes: list[Any], module: nn.Module) -> bool:
     return all(id(leaf) in own for leaf in leaves)
 
 
-def _outside(way: Stack, trained: Collection[object]) -> Place:
-    """Where functions are called that training calls as well and that only give back what came of the first line."""
-    asking = way[0]
-    for level, above in itertools.pairwise(way):
-        if level.function not in trained or not is_asked_for_its_caller(level.code, level.place.line or 0):
-            break
-        asking = above
-    if asking.function in trained:
-        asking = way[0]
-    return replace(asking.place, holder=None)
-
-
 def place_asked(*, strict: bool) -> Place:
     """Where the model is asked."""
     frame = asking_frame(sys._getframe(1), strict=strict)
@@ -292,25 +280,17 @@ def place_asked(*, strict: bool) -> Place:
 
 
 def outermost_of(models: Mapping[tuple[int, bool], EvaluatedModel], asked: Place, parts: list[EvaluatedModel]) -> Place:
-    """Of the functions on the way to a call the innermost one that training never calls: all of it is evaluation's.
+    """Where a model is asked, or the caller of a function there that training calls too: a no_grad is for its caller.
 
-    That is a method that answers with more than one call of the model, or, where training shares the method which
-    asks (``self.infer(x)`` of a trainer) and that only hands the answer on, its caller.
+    What loops over batches is a whole epoch: what it asks is its own.
     """
-    trained = {
-        level.function
-        for (_, training), other in models.items()
-        if training and other.used
-        for way in other.stacks
-        for level in way
-    }
-    if not trained:
-        return asked
-    where, found = (asked.file, asked.line), set()
+    ways = (way for (_, training), other in models.items() if training and other.used for way in other.stacks)
+    trained, where = {level.function for way in ways for level in way}, (asked.file, asked.line)
     for way in (way for part in parts for way in part.stacks):
-        inside = list(itertools.takewhile(lambda level: level.line != where, way))
-        if len(inside) < len(way):
-            own = (level for level in inside if level.function not in trained)
-            place = next((o.place for o in own if not is_part_of_a_call(o.code, o.place.line or 0)), None)
-            found.add(replace(place, holder=None) if place is not None else _outside(way[len(inside) :], trained))
-    return found.pop() if len(found) == 1 else asked
+        for level in itertools.dropwhile(lambda level: level.line != where, way):
+            if level.function not in trained:
+                return asked if level.line == where else replace(level.place, holder=None)
+            model = SourceModel.of(level.place.file)
+            if model is None or model.around(level.place.line or 0)[1]:
+                return asked
+    return asked

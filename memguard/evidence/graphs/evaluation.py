@@ -346,10 +346,11 @@ class EvaluationProbe(Probe):
         parts = [part for part in self._models.values() if part.asked == model.asked]
         for part in parts:
             part.told = 2
-        place, method = outermost_of(self._models, model.asked, parts), model.place.function or model.name
-        model.name = method if place == model.asked else method.rpartition(".")[0] or model.name
+        model.name = model.place.function or model.name
         model.bytes = max((part.bytes or 0 for part in (*parts, *group)), default=0) or None
-        self._tell(model, place, max(part.unused for part in parts), frozen=False)
+        self._tell(
+            model, outermost_of(self._models, model.asked, parts), max(part.unused for part in parts), frozen=False
+        )
 
     def _line(self, model: EvaluatedModel) -> Place:
         """The line of the calls of a frozen model that is to be changed."""

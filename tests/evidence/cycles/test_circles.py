@@ -312,30 +312,3 @@ def test_a_circle_says_what_it_runs_through() -> None:
     Owner()
     found = look_at_garbage()
     assert found is not None and found.parts == ("Owner", "Part")
-
-
-def _refuses(loss: torch.Tensor) -> None:
-    if loss.isfinite():
-        raise ValueError("out of range")
-
-
-def _keeps_what_it_caught() -> None:
-    hidden, failure = torch.ones(8), None
-    try:
-        _refuses(hidden.sum())
-    except ValueError as error:
-        failure = error  # kept exception
-    assert failure is not None
-
-
-def test_an_exception_and_the_frame_that_keeps_it_are_named_not_a_frame_that_it_came_through() -> None:
-    """What it came through hangs on its traceback; to clear a variable there would break no circle."""
-    gc.disable()
-    try:
-        _keeps_what_it_caught()
-        found = look_at_garbage()
-    finally:
-        gc.enable()
-    assert found is not None
-    assert (found.place.holder, found.place.line) == ("failure", line_of("kept exception"))
-    assert found.text == "a frame of _keeps_what_it_caught() and its local failure"

@@ -8,7 +8,7 @@ from types import CodeType
 
 import pytest
 
-from memguard.source.fate import answers, is_part_of_a_call, keeps_graph
+from memguard.source.fate import answers, keeps_graph
 
 
 def code_of(text: str, tmp_path: Path) -> tuple[CodeType, int]:
@@ -41,23 +41,6 @@ def test_what_a_method_answers(body: str, strict: bool, loose: bool, tmp_path: P
     """Strictly: what the part gave, as it is; else whatever has its graph. A judge or an actor is no answer."""
     code, line = code_of(f"def f(self, x):\n    {body}\n", tmp_path)
     assert (answers(code, line, strict=True), answers(code, line, strict=False)) == (strict, loose)
-
-
-@pytest.mark.parametrize(
-    ("body", "part"),
-    [
-        ("return self.net(x)", True),
-        ("h = x.flatten(1)\n    return self.out(self.net(h))", True),
-        ("for part in self.parts:\n        x = part(self.net(x))\n    return x", True),
-        ("z = torch.randn(4, 8)\n    return self.net(z)", False),
-        ("for step in range(8):\n        x = self.net(x)\n    return x", False),
-        ("return torch.stack([self.net(row) for row in x])", False),
-    ],
-)
-def test_what_is_one_call_of_a_model(body: str, part: bool, tmp_path: Path) -> None:
-    """A method asks a part once, for what it was given; one that samples or rolls out is a function of its own."""
-    code, line = code_of(f"def f(self, x):\n    {body}\n", tmp_path)
-    assert is_part_of_a_call(code, line) is part
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+# A known miss: the line within a method of the model that samples; the line that calls the method is named.
 """Conditional diffusion: "sampling from a trained model consumes significant memory ... it is helpful to add
 x_i = x_i.detach() at the end of the loop in DDPM.sample". The previews drawn while training run the whole
 reverse chain with a graph that nobody differentiates.

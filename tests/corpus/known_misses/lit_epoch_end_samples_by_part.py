@@ -1,3 +1,4 @@
+# A known miss: the line within a method of the model that samples; the line that calls the method is named.
 """Lightning module: small diffusion model on mel patches, draws samples for the logger when an epoch is over."""
 
 import warnings
