@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memguard.source.bounds import Bound, Reset, bounds_of, has_limit, is_cache, is_made_anew, reset_of
+from memguard.source.bounds import Bound, Reset, bounds_of, has_limit, is_cache, reset_of
 
 CACHES = {
     "if key not in store:\n            store[key] = make(key)": True,
@@ -53,21 +53,6 @@ def test_a_list_of_the_function_that_runs_once_and_trains_lasts_as_long_as_the_r
     assert bool(bounds_of(str(path), 5, "rows") & ~Bound.ENDS_LAST) is not once
 
 
-SEARCH = (
-    "def fit(x):\n    loss(x).{call}()\n\n\ndef trial(x):\n    return fit(x)\n\n\n"
-    "def main():\n    rows = []\n    for x in data:\n        rows.append(trial(x))\n\n\nmain()\n"
-)
-
-
-@pytest.mark.parametrize(("call", "trains"), [("backward", True), ("item", False)])
-def test_a_loop_trains_where_what_it_calls_does(call: str, trains: bool, tmp_path: Path) -> None:
-    """The list of results of a search lasts as long as the run; that of a function that only measures ends with it."""
-    path = tmp_path / "script.py"
-    path.write_text(SEARCH.format(call=call))
-    assert bounds_of(str(path), 12, "rows")
-    assert bool(bounds_of(str(path), 12, "rows") & ~Bound.ENDS_LAST) is not trains
-
-
 COUNTED = {
     "if self.count < self.size:\n            self.count += 1\n            self.kept.append(x)": True,
     "if self.size > self.count and x is not None:\n            self.kept.append(x)\n            self.count += 1": True,
@@ -88,25 +73,6 @@ def test_a_pool_that_counts_what_it_keeps_is_limited_by_the_number(body: str, tm
     path.write_text(text)
     line = next(n for n, line in enumerate(text.splitlines(), 1) if ".append(" in line)
     assert bool(bounds_of(str(path), line, "Pool.kept")) is COUNTED[body]
-
-
-ANEW = {
-    "for x in data:\n    x = x.float()\n    y = make(x)\n    y = resize(y)": True,
-    "for x in data:\n    if first:\n        y = make(x)\n    y = join(y, x)": False,
-    "y = make(0)\nfor x in data:\n    y = join(y, x)": False,
-    "for x in data:\n    y = join(y, x)\n    y = make(x)": False,
-    "def turn(self):\n    y = make(x)\n    y = resize(y)": True,
-    "def turn(self):\n    y = self.y\n    y = join(y, x)": False,
-}
-
-
-@pytest.mark.parametrize("body", ANEW)
-def test_what_each_turn_makes_anew_only_changes_its_size(body: str, tmp_path: Path) -> None:
-    """Images of several scales; not what hangs on the turn before."""
-    path = tmp_path / "script.py"
-    path.write_text(body + "\n")
-    line = next(n for n, line in enumerate(body.splitlines(), 1) if "resize" in line or "join" in line)
-    assert is_made_anew(str(path), line, "y") is ANEW[body]
 
 
 OTHERS = {

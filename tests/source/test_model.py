@@ -56,17 +56,6 @@ def test_a_file_is_parsed_once_until_it_changes(tmp_path: Path) -> None:
     assert gone is not None and not gone.tree.body
 
 
-def test_a_cell_of_a_notebook_is_a_file_too() -> None:
-    """It is where linecache keeps it, without a time of its own."""
-    name = "<ipython-input-7-model>"
-    linecache.cache[name] = (6, None, ["x = 1\n"], name)
-    try:
-        model = SourceModel.of(name)
-        assert model is not None and model.module.bound == {"x"}
-    finally:
-        del linecache.cache[name]
-
-
 def test_few_models_are_kept(tmp_path: Path) -> None:
     """The oldest go first."""
     files = [tmp_path / f"{number}.py" for number in range(MAX_FILES + 1)]
@@ -95,39 +84,6 @@ def test_who_is_around_a_line(line: int, path: str, loops: list[int]) -> None:
     assert [loop.lineno for loop in model.around(line)[1]] == loops
 
 
-def test_a_code_object_is_found_by_its_first_line() -> None:
-    """That of its first decorator."""
-    model = model_of(TEXT)
-    found = model.scope_of(5, "Trainer.validate")
-    assert found is not None and (found.params, found.decorators, found.owner) == (
-        ["self", "loader"],
-        ["no_grad"],
-        "Trainer",
-    )
-    assert model.scope_of(6, "validate") is None and model.scope_of(0, "<module>") is model.module
-
-
-def test_what_a_scope_stores() -> None:
-    """With what it takes, whether in a loop, whether gradients are off there."""
-    fit = model_of(TEXT).scope_of(14, "fit")
-    assert fit is not None
-    stores = [(store.line, store.augmented, store.from_loop, store.no_grad) for store in fit.stores]
-    assert sorted(stores) == [
-        (16, False, False, True),
-        (18, True, False, False),
-        (20, False, False, False),
-        (20, False, True, False),
-    ]
-    assert fit.binds("total") and not fit.binds("best") and fit.home_of("best").parent is None
-
-
-def test_names_that_refer_to_something_with_a_name() -> None:
-    """``kept = self.outputs``."""
-    validate = model_of(TEXT).scope_of(5, "validate")
-    assert validate is not None
-    assert validate.aliases["kept"] == [(("name", "self"), ("attr", "outputs"))]
-
-
 def test_a_search_reads_so_many_lines(tmp_path: Path) -> None:
     """Files beyond that count as unreadable, as all do once it is late."""
     files = [tmp_path / "one.py", tmp_path / "two.py"]
@@ -148,11 +104,3 @@ def test_files_of_other_modules_leave_the_nearest_readable(tmp_path: Path) -> No
     listed, others = sources.others(lambda: files)
     assert [others.get(file) is not None for file in listed] == [True, False]
     assert sources.get(files[1]) is not None and sources.others(list) == (listed, others)
-
-
-def test_what_a_comment_says_is_no_code() -> None:
-    """The text of a statement is what Python reads of it, on each of its lines; a mark within a string is text."""
-    model = model_of('kept = copy(  # an ema\n    "# state",  # or not\n)\nmark = "#"  # here\n')
-    assert model.text(1, 3) == 'kept = copy( "# state", )'
-    assert model.place(4).source == 'mark = "#"'
-    assert model.code(9) == ""

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from memguard.records.facts import LargeLocals, Place
-from memguard.rules.lifetimes import LocalsAlive
+from memguard.records.facts import Place
 from memguard.source.stores import carries_itself, filled_at, keeper_of, own_keeper, passes_on, spelled
-from tests.rules.evidence import AT, GIB, judge
 from tests.source import model_of
 
 
@@ -29,12 +27,6 @@ from tests.source import model_of
 def test_what_is_thrown_away_is_called_by_where_it_came_from(name: str, source: str | None, called: str) -> None:
     """Nobody knows an underscore by its name; of several the last has the value."""
     assert spelled(name, source) == called
-
-
-def test_the_advice_is_python() -> None:
-    """It names the variable that there is."""
-    (finding,) = judge(LocalsAlive(), LargeLocals(**AT, names=("model(...)[1]", "h"), bytes=2 * GIB))
-    assert finding.advice.startswith("del _, h after") and "model(...)[1], h" in finding.message
 
 
 BEFORE = "def train(loader):\n    kept = {}\n    for epoch in range(2):\n        for batch in loader:\n            "
@@ -61,13 +53,6 @@ def test_a_container_that_a_loop_fills_is_made_before_it_and_added_to_in_it(stat
     function = model.scopes[1]
     assert filled_at(model, function, "kept", 5) == (5 if filled else None)
     assert filled_at(model, function, "kept", 2) is None
-
-
-def test_a_list_of_each_epoch_is_filled_by_the_loop_over_its_batches() -> None:
-    """The innermost loop counts."""
-    text = "for epoch in range(2):\n    kept = []\n    for batch in loader:\n        kept.append(batch)\n"
-    model = model_of(text)
-    assert filled_at(model, model.module, "kept", 4) == 4
 
 
 FIT = """

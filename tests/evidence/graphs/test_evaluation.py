@@ -21,46 +21,6 @@ def line_of(marker: str) -> int:
         return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
 
 
-@sees_saved_tensors
-def test_evaluation_with_gradients_is_found_by_the_fourth_batch() -> None:
-    """Graphs that die unused in eval mode are told at the line that calls the model, with what one held."""
-    model, x = make().eval(), torch.randn(8, 8)
-    with Loop(model, kinds=[EvaluationProbe]) as loop:
-        for _ in loop.batches(4, Stage.VALIDATION):
-            out = model(x)  # called
-        assert out.grad_fn is not None
-    (fact,) = loop.of(UnusedGraphs)
-    assert fact.batch <= 3 and fact.count >= 3
-    assert (fact.module, fact.place.line) == ("Sequential", line_of("called"))
-    assert fact.bytes == 8 * 16 * 4 + 8 * 8 * 4  # relu's result and the input
-    assert not fact.frozen
-
-
-@sees_saved_tensors
-def test_two_calls_of_an_evaluation_are_told_at_the_first_one() -> None:
-    """Both clouds of a pair go through the model: one cause, one line, however often it is told."""
-    model, x = make().eval(), torch.randn(8, 8)
-    with Loop(model, kinds=[EvaluationProbe]) as loop:
-        for _ in loop.batches(60, Stage.VALIDATION):
-            one = model(x)  # first of two
-            other = model(x)
-        assert one.grad_fn is not None and other.grad_fn is not None
-    assert {fact.place.line for fact in loop.of(UnusedGraphs)} == {line_of("first of two")}
-    assert len(loop.of(UnusedGraphs)) == 2
-
-
-def test_no_grad_and_gradients_in_evaluation_are_silent() -> None:
-    """Under no_grad there is no graph; attribution and forces use theirs."""
-    model, x = make().eval(), torch.randn(8, 8, requires_grad=True)
-    with Loop(model, kinds=[EvaluationProbe]) as loop:
-        for _ in loop.batches(6, Stage.VALIDATION):
-            with torch.no_grad():
-                model(x)
-        for _ in loop.batches(6, Stage.VALIDATION):
-            torch.autograd.grad(model(x).sum(), x)
-    assert loop.of(UnusedGraphs) == []
-
-
 def test_features_used_from_the_inside_count_as_used() -> None:
     """A perceptual loss reads features by a hook and ignores the output: its backward passes the stem."""
     model, x = make().eval().requires_grad_(False), torch.randn(8, 8, requires_grad=True)
@@ -71,22 +31,6 @@ def test_features_used_from_the_inside_count_as_used() -> None:
             model(x)
             features.pop().sum().backward()
     assert loop.of(UnusedGraphs) == []
-
-
-def test_a_teacher_with_gradients_is_a_frozen_model() -> None:
-    """Beside a student that is trained, a model whose graphs nobody uses is told as frozen, in either mode."""
-    for training in (True, False):
-        student, teacher, x = make(), make(1).train(training), torch.randn(8, 8)
-        optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
-        with Loop(student, teacher, kinds=[EvaluationProbe]) as loop:
-            for _ in loop.batches(10):
-                target = teacher(x).detach()  # taught
-                loss = (student(x) - target).square().mean()
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-        (fact,) = loop.of(UnusedGraphs)
-        assert fact.frozen and fact.place.line == line_of("taught")
 
 
 def test_a_reference_model_that_answers_for_a_whole_roll_out_is_a_frozen_model() -> None:
@@ -102,62 +46,6 @@ def test_a_reference_model_that_answers_for_a_whole_roll_out_is_a_frozen_model()
                 if number == 1:
                     answers.clear()
     assert [(fact.frozen, fact.count) for fact in loop.of(UnusedGraphs)][:1] == [(True, 6)]
-
-
-@pytest.mark.parametrize(("teaches", "frozen"), [(True, True), (False, False)])
-def test_a_teacher_that_was_trained_before(teaches: bool, frozen: bool) -> None:
-    """Its own training is over: in the steps of a student it is a teacher, in a row it is evaluated."""
-    teacher, student, x = make(), make(1), torch.randn(8, 8)
-    first, second = torch.optim.SGD(teacher.parameters(), lr=0.1), torch.optim.SGD(student.parameters(), lr=0.1)
-
-    def step(model: nn.Module, optimizer: torch.optim.Optimizer, target: torch.Tensor) -> None:
-        optimizer.zero_grad()
-        (model(x) - target).square().mean().backward()
-        optimizer.step()
-
-    with Loop(teacher, student, kinds=[EvaluationProbe]) as loop:
-        for _ in loop.batches(4):
-            step(teacher, first, x[:, :4])
-        teacher.eval()
-        if teaches:
-            for _ in loop.batches(8):
-                step(student, second, teacher(x).detach())  # teaches
-        else:
-            for _ in loop.batches(8, Stage.VALIDATION):
-                teacher(x)  # in a row
-    (fact,) = loop.of(UnusedGraphs)
-    assert fact.frozen is frozen and fact.place.line == line_of("teaches" if teaches else "in a row")
-
-
-@pytest.mark.parametrize(("teachers", "rows"), [(1, 8), (2, 8), (3, 16_384)])
-def test_a_teacher_that_was_trained_before_may_have_batches_of_its_own(teachers: int, rows: int) -> None:
-    """In eval mode it is asked between the student's batches; each step of the student's shows whom it serves.
-
-    Several that one line asks in a row are no evaluation, however large.
-    """
-    student, x = make(1), torch.randn(rows, 8)
-    trained = [make(number) for number in range(2, 2 + teachers)]
-    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
-
-    def step(model: nn.Module, optimizer: torch.optim.Optimizer, target: torch.Tensor) -> None:
-        optimizer.zero_grad()
-        (model(x) - target).square().mean().backward()
-        optimizer.step()
-
-    with Loop(*trained, student, kinds=[EvaluationProbe]) as loop:
-        for teacher in trained:
-            own = torch.optim.SGD(teacher.parameters(), lr=0.1)
-            for _ in loop.batches(4):
-                step(teacher, own, x[:, :4])
-            teacher.eval()
-        for _ in range(8):
-            targets = []
-            for _, teacher in zip(loop.batches(teachers, Stage.VALIDATION), trained, strict=True):
-                targets.append(teacher(x).detach())
-            for _ in loop.batches(1):
-                step(student, optimizer, sum(targets))  # type: ignore[arg-type]
-    facts = loop.of(UnusedGraphs)
-    assert len(facts) == teachers and all(fact.frozen for fact in facts)
 
 
 def test_a_model_told_as_frozen_stays_frozen() -> None:
@@ -238,35 +126,6 @@ def test_evaluation_between_trainings_of_two_models_is_none() -> None:
     assert not fact.frozen and fact.place.line == line_of("in between")
 
 
-def test_a_critics_steps_are_no_frozen_generator() -> None:
-    """A generator whose output is detached for many critic steps has an optimizer of its own."""
-    generator, critic, noise = make(), make(1), torch.randn(8, 8)
-    critic_optimizer = torch.optim.SGD(critic.parameters(), lr=0.01)
-    generator_optimizer = torch.optim.SGD(generator.parameters(), lr=0.01)
-    with Loop(generator, critic, kinds=[EvaluationProbe]) as loop:
-        for index in loop.batches(12):
-            fake = generator(noise)
-            if index < 10:
-                critic(fake.detach().repeat(1, 2)).mean().backward()
-                critic_optimizer.step()
-            else:
-                critic(fake.repeat(1, 2)).mean().backward()
-                generator_optimizer.step()
-    assert loop.of(UnusedGraphs) == []
-
-
-def test_training_in_eval_mode_is_silent() -> None:
-    """Fine-tuning with batch norm frozen by eval() runs backward through its graphs."""
-    model, x = make().eval(), torch.randn(8, 8)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with Loop(model, kinds=[EvaluationProbe]) as loop:
-        for _ in loop.batches(6):
-            optimizer.zero_grad()
-            model(x).sum().backward()
-            optimizer.step()
-    assert loop.of(UnusedGraphs) == []
-
-
 def test_sampling_between_training_batches_is_evaluation() -> None:
     """A trained model called in eval mode with gradients from the training loop is told as evaluation."""
     model, x = make(), torch.randn(8, 8)
@@ -308,52 +167,6 @@ def test_one_of_two_calls_of_a_frozen_model() -> None:
             del loss, target
     (fact,) = loop.of(UnusedGraphs)
     assert fact.frozen and (fact.place.line, fact.place.holder) == (line_of("unused call"), "judge")
-
-
-def test_a_helper_that_is_shared_is_not_the_line_to_change() -> None:
-    """The same helper calls the trained model and the frozen one: the line that asks it for the frozen one is told."""
-    student, teacher = make(), make(1).eval()
-    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
-
-    def answer(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
-        out = model(x)
-        return torch.log_softmax(out, -1)
-
-    with Loop(student, teacher, kinds=[EvaluationProbe]) as loop:
-        for _ in loop.batches(8):
-            x = torch.randn(4, 8)
-            loss = -answer(student, x).mean()
-            loss = loss + answer(teacher, x).detach().mean()  # asks the teacher
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    (fact,) = loop.of(UnusedGraphs)
-    assert fact.frozen and fact.place.line == line_of("asks the teacher")
-
-
-def test_a_method_of_the_frozen_model_is_not_the_line_to_change() -> None:
-    """An encoder that is called by a method of the autoencoder around it: the method's caller is told."""
-
-    class Autoencoder(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.encoder = make()
-
-        def encode(self, x: torch.Tensor) -> torch.Tensor:
-            result: torch.Tensor = self.encoder(x)
-            return result
-
-    student, autoencoder = nn.Linear(4, 4), Autoencoder().eval()
-    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
-    with Loop(student, autoencoder.encoder, kinds=[EvaluationProbe]) as loop:
-        for _ in loop.batches(8):
-            latents = autoencoder.encode(torch.randn(4, 8)).detach()  # encodes
-            loss = student(latents).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    (fact,) = loop.of(UnusedGraphs)
-    assert fact.frozen and fact.place.line == line_of("encodes")
 
 
 class Sampler(nn.Module):

@@ -46,13 +46,6 @@ def run(pair: Pair, *, late: bool = False) -> list[UnusedGraphs]:
     return loop.of(UnusedGraphs)
 
 
-def test_an_inner_teacher_with_gradients_is_told_with_the_line() -> None:
-    """No optimizer holds it, no backward enters its graph."""
-    (fact,) = run(Pair())
-    assert fact.frozen and fact.module == "Linear"
-    assert "asked" in linecache.getline(str(fact.place.file), fact.place.line or 0)
-
-
 def test_an_inner_teacher_without_a_graph_is_silent() -> None:
     """Under no_grad, or frozen."""
     pair = Pair()
@@ -122,14 +115,6 @@ def probe(model: Probed, trained: list[nn.Module], after: Callable[[Probed], obj
             optimizer.step()
             after(model)
     return loop.of(UnusedGraphs)
-
-
-def test_a_backbone_that_is_not_frozen_is_told_with_its_graph() -> None:
-    """Its optimizer has the head alone, and the gradients of the backbone only add up."""
-    model = Probed()
-    (fact,) = probe(model, [model.student], lambda model: None)
-    assert fact.frozen and fact.place.holder == "self.backbone"
-    assert fact.gradients_bytes == 42 * 4 and fact.bytes
 
 
 def test_a_backbone_that_is_needed_is_silent() -> None:
@@ -202,31 +187,6 @@ def test_a_teacher_that_torch_does_not_know_is_found(used: bool, how: str) -> No
     assert not hooks_on(teachers[0])
 
 
-@pytest.mark.parametrize("used", [False, True])
-def test_a_teacher_inside_the_loss_is_found(used: bool) -> None:
-    """No optimizer holds a weight of the loss, though backwards run through it."""
-
-    class Distill(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.teacher = nn.Linear(6, 6)
-
-        def forward(self, x: torch.Tensor, answer: torch.Tensor) -> torch.Tensor:
-            target = self.teacher(x)
-            return (answer - (target if used else target.detach())).pow(2).mean()
-
-    student, criterion = nn.Linear(6, 6), Distill()
-    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
-    with Loop(student, criterion, kinds=[InnerFrozenProbe]) as loop:
-        for _ in loop.batches(20):
-            optimizer.zero_grad()
-            x = torch.randn(4, 6)
-            criterion(x, student(x)).backward()
-            optimizer.step()
-    (fact,) = loop.of(UnusedGraphs)
-    assert fact.place.holder == "self.teacher" and (fact.gradients_bytes is not None) is used
-
-
 def test_few_parts_are_hooked_and_none_of_a_model_with_too_many_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search ends with the last part that it hooks; a huge model is not gone through at all."""
 
@@ -243,25 +203,6 @@ def test_few_parts_are_hooked_and_none_of_a_model_with_too_many_parameters(monke
     assert len(run(Teachers())) == MAX_PARTS
     monkeypatch.setattr(inner_frozen, "MOST_OWNED", 3)
     assert run(Pair()) == []
-
-
-def test_what_was_trained_before_is_not_looked_into() -> None:
-    """A teacher from a training that is over: backwards ran through its answers then; it is no loss around a model."""
-    teacher, student = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6)), nn.Linear(6, 6)
-
-    def train(loop: Loop, model: nn.Module, count: int, *, taught: bool) -> None:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        for _ in loop.batches(count):
-            x = torch.randn(4, 6)
-            target = teacher(x) if taught else x
-            optimizer.zero_grad()
-            (model(x) - target.detach()).square().mean().backward()
-            optimizer.step()
-
-    with Loop(teacher, student, kinds=[InnerFrozenProbe]) as loop:
-        train(loop, teacher, 3, taught=False)
-        train(loop, student, 20, taught=True)
-    assert loop.of(UnusedGraphs) == []
 
 
 class Around(nn.Module):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -256,26 +255,6 @@ def a_roll_out_that_several_steps_learn_from(training: Training) -> None:
         training.step()
 
 
-class KeepsOnContext(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, log_probs: torch.Tensor) -> torch.Tensor:
-        ctx.probs = log_probs.exp()
-        return log_probs.mean()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> torch.Tensor:
-        return grads[0] * torch.ones_like(ctx.probs) / ctx.probs.numel()
-
-
-def keeps_losses_whose_context_keeps_more(training: Training) -> None:
-    kept = []
-    for _ in range(MICRO_BATCHES):
-        loss = KeepsOnContext.apply(training.model(torch.randn(128, 64)).log_softmax(-1))
-        loss.backward()
-        kept.append(loss)
-    training.step()
-
-
 def a_second_forward_that_another_optimizer_needs(training: Training) -> None:
     waiting = []
     for _ in range(MICRO_BATCHES):
@@ -410,13 +389,6 @@ def test_graphs_that_a_step_made_stale_are_reported_at_the_next_forward(
     assert (found.holder, found.count) == ("kept", MICRO_BATCHES)
     assert f"the graphs of {MICRO_BATCHES} earlier forwards" in found.message
     assert "torch.no_grad()" in (found.advice or "")
-
-
-def test_what_a_context_keeps_counts_as_its_graphs(findings: Callable[..., list[Finding]]) -> None:
-    """A backward does not take it away: each loss keeps as much as the logits."""
-    (found,) = findings(keeps_losses_whose_context_keeps_more, steps=1)
-    assert found.holder == "kept"
-    assert (found.bytes or 0) >= 128 * 1000 * 4 * (MICRO_BATCHES - 1)
 
 
 def test_retained_graphs_that_no_further_backward_reaches_are_reported_in_the_second_step(

@@ -127,21 +127,6 @@ def test_a_list_that_another_call_fills_too_is_no_second_cause() -> None:
     assert [(fact.first_batch, fact.place.line) for fact in loop.of(RetainedGraphs)] == [(0, line_of("of both"))]
 
 
-def test_models_that_are_new_in_every_batch_are_no_causes_of_their_own() -> None:
-    """A list of what fresh heads give is one cause: it is told at its first look, and again at four times as many."""
-    model, optimizer, x = make()
-    outputs = []
-    with Loop(model, kinds=[GraphsProbe]) as loop:
-        for _ in loop.batches(40):
-            head = nn.Linear(4, 2)
-            loop.add(head)
-            out = head(model(x)).norm()
-            step(optimizer, out)
-            outputs.append(out)  # of fresh heads
-    facts = loop.of(RetainedGraphs)
-    assert [(fact.graphs, fact.place.line) for fact in facts] == [(n, line_of("of fresh heads")) for n in (8, 32)]
-
-
 def test_a_list_beside_a_state_that_was_told_is_not_carried() -> None:
     """Whether new graphs reach the old ones is asked anew for those of another line."""
     torch.manual_seed(0)
@@ -276,14 +261,6 @@ def test_healthy_loops_are_silent() -> None:
     assert loop.of(RetainedGraphs) == []
 
 
-def test_before_the_first_step_nothing_is_concluded_in_training() -> None:
-    """Many graphs before any optimizer step are a roll-out or an inner loop."""
-    model, _, x = make()
-    with Loop(model, kinds=[GraphsProbe]) as loop:
-        kept = [model(x).sum() for _ in loop.batches(30)]
-    assert len(kept) == 30 and loop.of(RetainedGraphs) == []
-
-
 def test_evaluation_outputs_with_graph_are_found_where_nothing_trains() -> None:
     """In eval mode, with no optimizer in sight, kept graphs are told at once."""
     torch.manual_seed(0)
@@ -295,22 +272,6 @@ def test_evaluation_outputs_with_graph_are_found_where_nothing_trains() -> None:
     (fact,) = loop.of(RetainedGraphs)
     assert (fact.place.holder, fact.place.line) == ("outputs", line_of("evaluated"))
     assert fact.optimizer_steps == 0
-
-
-def test_a_carried_state_is_told_apart() -> None:
-    """A recurrent state that goes from batch to batch makes each graph reach the older ones."""
-    torch.manual_seed(0)
-    cell, x = nn.RNN(4, 4), torch.randn(3, 2, 4)
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
-    with Loop(cell, kinds=[GraphsProbe]) as loop:
-        hidden = torch.zeros(1, 2, 4)
-        for _ in loop.batches(14):
-            out, hidden = cell(x, hidden)  # carried
-            optimizer.step()
-    fact = loop.of(RetainedGraphs)[0]
-    assert fact.carried
-    assert (fact.place.holder, fact.place.line) == ("hidden", line_of("carried"))
-    assert out.shape == (3, 2, 4)
 
 
 @sees_saved_tensors
@@ -367,24 +328,6 @@ def test_a_graph_that_the_next_backward_runs_through_again_is_a_carried_states()
     assert saved and all(fact.carried for fact in saved)
     assert retained[0].carried and retained[0].place.line == line_of("stateful")
     assert retained[0].retained_by.line == line_of("for the state's sake")
-
-
-@sees_saved_tensors  # where they are not shown, the graphs are told as kept ones, without a line
-@pytest.mark.filterwarnings("ignore:Using backward")
-def test_gradients_with_a_graph_on_weights_that_are_thrown_away() -> None:
-    """Nothing in Python holds those graphs; the line of the backward with create_graph is told instead."""
-    model, _, x = make()
-    assert isinstance(model, nn.Sequential)
-    bystander = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
-    with Loop(model, kinds=[GraphsProbe]) as loop:
-        for _ in loop.batches(14):
-            for part in (model[0], model[2]):
-                part.weight, part.bias = (nn.Parameter(old.detach().clone()) for old in (part.weight, part.bias))
-            model(x).square().mean().backward(create_graph=True)  # tied
-            bystander.step()
-    assert loop.of(RetainedGraphs) == []
-    (fact,) = loop.of(GradientsWithGraph)
-    assert fact.graphs >= 8 and fact.place.line == line_of("tied")
 
 
 @sees_saved_tensors
@@ -455,18 +398,6 @@ def test_gradients_with_a_graph_on_an_argument_that_a_second_derivative_follows(
     assert loop.of(RetainedGraphs) == []
     (fact,) = loop.of(GradientsWithGraph)
     assert fact.place.line == line_of("in a function") and fact.place.holder == "points"
-
-
-def test_two_backwards_on_one_graph_are_healthy_when_the_last_one_frees() -> None:
-    """Several losses on one graph may retain it for all but the last."""
-    model, optimizer, x = make()
-    with Loop(model, kinds=[GraphsProbe]) as loop:
-        for _ in loop.batches(6):
-            out = model(x)
-            out.sum().backward(retain_graph=True)
-            out.square().sum().backward()
-            optimizer.step()
-    assert loop.of(SavedAfterBackward) == []
 
 
 @sees_saved_tensors
@@ -606,23 +537,6 @@ def test_who_keeps_large_graphs_is_named() -> None:
             optimizer.zero_grad()
     (fact,) = loop.of(RetainedGraphs)
     assert (fact.place.holder, fact.place.line) == ("Unrolled.mean", line_of("far from its marks"))
-
-
-@sees_saved_tensors
-@pytest.mark.filterwarnings("ignore:Using backward")
-def test_a_graph_that_create_graph_keeps_is_no_retained_one() -> None:
-    """The gradients hold it, however the next derivative treats it: they are told as that."""
-    model, optimizer, x = make()
-    with Loop(model, kinds=[GraphsProbe]) as loop:
-        for _ in loop.batches(6):
-            loss = model(x).square().mean()
-            loss.backward(create_graph=True)
-            parameters = list(model.parameters())
-            gradients = [parameter.grad.square().sum() for parameter in parameters if parameter.grad is not None]
-            torch.autograd.grad(torch.stack(gradients).sum(), parameters, retain_graph=True)
-            optimizer.step()
-            optimizer.zero_grad()
-    assert loop.of(SavedAfterBackward) == []
 
 
 def test_nothing_is_kept_alive_and_copies_have_no_hook() -> None:

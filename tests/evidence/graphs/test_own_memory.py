@@ -230,16 +230,6 @@ class Queue(Base):
         return self.answer(h, read)
 
 
-class Cut(Gated):
-    """A memory as it should be."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out = super().forward(x)
-        assert self.memory is not None
-        self.memory = self.memory.detach()
-        return out
-
-
 def told(model: nn.Module) -> list[RetainedGraphs]:
     """What is told of training it."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -365,11 +355,6 @@ def test_a_memory_of_a_part_that_is_not_trained_is_found_by_what_has_the_whole()
             trainer.step()
     (fact,) = loop.of(RetainedGraphs)
     assert fact.carried and "# kept" in line_of(fact) and fact.place.holder == "Reservoir.state"
-
-
-def test_a_memory_that_is_cut_is_silent() -> None:
-    """Nothing is kept then."""
-    assert told(Cut()) == []
 
 
 @pytest.mark.parametrize(("size", "carried"), [(6, True), (1, False)])

@@ -51,40 +51,6 @@ def test_a_loss_that_is_kept_every_few_batches_is_told_at_the_third(period: int,
     assert "# kept" in linecache.getline(str(fact.place.file), fact.place.line or 0)
 
 
-@pytest.mark.parametrize(("every", "batch"), [(2, 9), (4, 9), (8, 15)])
-def test_the_losses_of_micro_batches_are_told_after_two_steps(every: int, batch: int) -> None:
-    """A backward has freed each of them: nothing can run through it again."""
-    total = [torch.zeros(())]
-
-    def keep(index: int, loss: torch.Tensor) -> None:
-        total[0] = total[0] + loss
-
-    assert Training().told(40, keep, every=every)[0].batch == batch
-
-
-def file_under(metrics: dict[str, list[torch.Tensor]], loss: torch.Tensor) -> None:
-    metrics.setdefault("loss", []).append(loss)
-
-
-def test_the_losses_of_two_steps_in_a_dict_each_are_no_pile() -> None:
-    """A step gives back its micro-batches' losses, and the caller's variable has them until the next one is over."""
-    training = Training()
-    with Loop(training.model, kinds=[GraphsProbe]) as loop:
-        batches = loop.batches(40)
-
-        def update() -> dict[str, list[torch.Tensor]]:
-            metrics: dict[str, list[torch.Tensor]] = {}
-            for micro in range(8):
-                next(batches, None)
-                file_under(metrics, training.batch(steps=micro == 7))
-            return metrics
-
-        for _ in range(5):
-            metrics = update()
-        next(batches, None)
-    assert loop.of(RetainedGraphs) == [] and len(metrics["loss"]) == 8
-
-
 def test_what_an_epoch_empties_takes_five() -> None:
     """A list that is begun anew by an outer loop may be short on purpose."""
     training = Training()
@@ -110,44 +76,6 @@ def test_outputs_whose_weights_were_changed_are_told_at_the_third(period: int, b
             pictures.append(training.model(torch.ones(1, 16)))
 
     assert training.told(60, keep)[0].batch == batch
-
-
-def snapshots_of_all_epochs() -> Callable[[torch.Tensor], None]:
-    snapshots: list[torch.Tensor] = []
-
-    def keep(output: torch.Tensor) -> None:
-        snapshots.append(output)
-
-    return keep
-
-
-def snapshots_of_two_epochs() -> Callable[[torch.Tensor], None]:
-    snapshots: list[torch.Tensor] = []
-
-    def keep(output: torch.Tensor) -> None:
-        snapshots.append(output)
-        del snapshots[:-2]
-
-    return keep
-
-
-@sees_saved_tensors
-@pytest.mark.parametrize(("make", "batch"), [(snapshots_of_all_epochs, 32), (snapshots_of_two_epochs, None)])
-def test_a_look_in_eval_mode_that_is_kept_at_each_epochs_end_is_told_at_the_third(
-    make: Callable[[], Callable[[torch.Tensor], None]], batch: int | None
-) -> None:
-    """An epoch may take an hour: eight of them are too many to wait for."""
-    training, keep = Training(), make()
-    with Loop(training.model, kinds=[GraphsProbe]) as loop:
-        for index in loop.batches(60):
-            training.batch()
-            if index % 10 == 9:
-                training.model.eval()
-                keep(training.model(torch.randn(8, 16)).softmax(-1))
-                training.model.train()
-    facts = loop.of(RetainedGraphs)
-    assert next((fact.batch for fact in facts), None) == batch
-    assert all(fact.place.holder == "snapshots" for fact in facts)
 
 
 @pytest.mark.parametrize(("period", "batch"), [(2, 11), (4, 19)])

@@ -4,7 +4,6 @@ import linecache
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from memguard.evidence.graphs.unused_passes import TrainingPassesProbe
 from memguard.records.facts import UnusedGraphs
@@ -35,24 +34,6 @@ def test_a_row_of_unused_graphs_in_training_mode_is_told_with_the_line() -> None
     (fact,) = loop.of(UnusedGraphs)
     assert fact.training and fact.bytes
     assert "evaluated" in linecache.getline(str(fact.place.file), fact.place.line or 0)
-
-
-def test_a_row_whose_graphs_die_together_is_told_where_it_was_made() -> None:
-    """What a function keeps until it ends is gone at the next training step: that one's line is none of it."""
-    model, optimizer = make()
-
-    def index() -> float:
-        rows = torch.cat([model(torch.randn(8, 8)) for _ in range(6)])  # kept together
-        return float(rows.detach().sum())
-
-    with Loop(model, kinds=[TrainingPassesProbe]) as loop:
-        for number in loop.batches(4):
-            train(model, optimizer)
-            if number == 2:
-                index()
-    (fact,) = loop.of(UnusedGraphs)
-    assert "kept together" in linecache.getline(str(fact.place.file), fact.place.line or 0)
-    assert fact.bytes is None
 
 
 def test_batches_that_are_left_out_are_silent() -> None:
@@ -92,43 +73,4 @@ def test_a_roll_out_that_carries_its_state_is_silent() -> None:
                 state = model(state)
             del state
             model(torch.randn(8, 8))
-    assert loop.of(UnusedGraphs) == []
-
-
-def test_slices_that_backward_computes_again_are_silent() -> None:
-    """A checkpointed head runs twice for each slice, and the graphs of the second time are nobody's to use."""
-    model, optimizer = make()
-
-    def loss_of(rows: torch.Tensor) -> torch.Tensor:
-        return model(rows).log_softmax(-1).square().sum()
-
-    with Loop(model, kinds=[TrainingPassesProbe]) as loop:
-        for _ in loop.batches(6):
-            optimizer.zero_grad()
-            x = torch.randn(48, 8, requires_grad=True)
-            sum(checkpoint(loss_of, rows, use_reentrant=False) for rows in x.split(8)).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-    assert loop.of(UnusedGraphs) == []
-
-
-def test_views_that_wait_for_their_backward_are_silent() -> None:
-    """A loss over many forwards: their graphs live until it runs."""
-    model, optimizer = make()
-    with Loop(model, kinds=[TrainingPassesProbe]) as loop:
-        for _ in loop.batches(6):
-            optimizer.zero_grad()
-            torch.stack([model(torch.randn(8, 8)).sum() for _ in range(8)]).sum().backward()
-            optimizer.step()
-    assert loop.of(UnusedGraphs) == []
-
-
-def test_targets_taken_in_each_training_batch_are_silent() -> None:
-    """Double Q-learning asks the trained network for the best action in every batch, among its backwards."""
-    model, optimizer = make()
-    with Loop(model, kinds=[TrainingPassesProbe]) as loop:
-        for _ in loop.batches(12):
-            best = model(torch.randn(8, 8)).argmax(1)
-            optimizer.zero_grad()
-            model(torch.randn(8, 8)).gather(1, best[:, None]).sum().backward()
-            optimizer.step()
     assert loop.of(UnusedGraphs) == []

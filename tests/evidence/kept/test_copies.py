@@ -11,7 +11,6 @@ from torch import nn
 
 from memguard.evidence.kept.copies import find_copies, is_loaded, is_mapped_to_host
 from memguard.evidence.naming.holders import HolderSearch
-from memguard.records.facts import Place
 
 
 def make() -> nn.Module:
@@ -20,19 +19,6 @@ def make() -> nn.Module:
 
 def weights(model: nn.Module) -> int:
     return sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-
-
-def test_deep_copies_are_counted_and_named() -> None:
-    """Each snapshot is one copy, named by the list and the statement."""
-    model = make()
-    snapshots = [copy.deepcopy(model)]
-    for _ in range(2):
-        snapshots.append(copy.deepcopy(model))  # noqa: PERF401
-    copies = find_copies(HolderSearch(models=[model]), [model])
-    assert [(found.place.holder, found.bytes, found.averaged) for found in copies] == [
-        ("snapshots", weights(model), False)
-    ] * 3
-    assert copies[0].place.source == "snapshots.append(copy.deepcopy(model))"
 
 
 class Windows:
@@ -84,43 +70,6 @@ def test_the_other_members_of_an_ensemble_are_no_copies_of_the_first_that_is_cal
     assert found.place.holder == "best" and best is not members[0]
 
 
-def test_a_model_that_is_trained_beside_says_so() -> None:
-    """It has gradients of its own, which a copy has not."""
-    model, other = make(), make()
-    other(torch.ones(1, next(iter(other.parameters())).shape[1])).sum().backward()
-    kept = copy.deepcopy(model)
-    found = {found.place.holder: found.trained for found in find_copies(HolderSearch(models=[model]), [model])}
-    assert found == {"other": True, "kept": False} and kept is not model
-
-
-def test_copied_state_dict_is_found_and_a_plain_one_is_not() -> None:
-    """`state_dict()` shares the model's storages; a deep copy of it does not."""
-    model = make()
-    alias = model.state_dict()
-    assert find_copies(HolderSearch(models=[model]), [model]) == ()
-    best = copy.deepcopy(model.state_dict())
-    (found,) = find_copies(HolderSearch(models=[model]), [model])
-    assert (found.place.holder, found.bytes) == ("best", weights(model))
-    assert found.place.source == "best = copy.deepcopy(model.state_dict())"
-    assert len(alias) == len(best)
-
-
-def test_average_of_weights_is_marked_as_wanted() -> None:
-    """A copy whose name says EMA is marked."""
-    model = make()
-    ema_model = copy.deepcopy(model)
-    (found,) = find_copies(
-        HolderSearch(
-            models=[
-                model,
-            ]
-        ),
-        [model],
-    )
-    assert found.averaged
-    assert ema_model is not model
-
-
 def test_tensors_of_the_weights_shapes_are_copies_only_where_their_statement_copies_weights() -> None:
     """Perturbations, fast weights and what is scaled by gradients are as large, and no copies."""
     model = make()
@@ -142,15 +91,6 @@ def test_tensors_of_the_weights_shapes_are_copies_only_where_their_statement_cop
         "delta": True,
     }
     assert len(best) == len(noise) == len(fast) == len(grads) == len(delta)
-
-
-def test_an_average_with_graphs_is_none_that_is_wanted() -> None:
-    """Each step's graph hangs on the last one's."""
-    model = make()
-    ema = {name: parameter * 0.9 for name, parameter in model.named_parameters()}
-    (found,) = find_copies(HolderSearch(models=[model]), [model])
-    assert found.place.holder == "ema" and not found.averaged
-    assert len(ema) > 0
 
 
 class EmaWeights:
@@ -213,19 +153,6 @@ def test_a_loaded_backbone_counts_with_half_the_weights(tmp_path: Path) -> None:
     assert find_copies(HolderSearch(models=[model]), [model]) == () and half
 
 
-def test_of_several_statements_on_a_line_each_name_has_its_own() -> None:
-    """A deep copy before a checkpoint's load is not what was loaded."""
-    source = "best = deepcopy(model); self.last = torch.load(path)"
-    assert [is_loaded(Place(source=source, holder=holder)) for holder in ("best", "Run.last")] == [False, True]
-
-
-def test_what_is_mapped_to_the_host_says_so() -> None:
-    """By the literal alone: a variable may be any device."""
-    loads = ['x = torch.load(p, map_location="cpu")', "x = torch.load(p, map_location=torch.device('cpu'))"]
-    assert all(is_mapped_to_host(Place(source=source)) for source in loads)
-    assert not is_mapped_to_host(Place(source="x = torch.load(p, map_location=device)"))
-
-
 class Resumed:
     """Keeps all that it was resumed from, and only asks it for the epoch."""
 
@@ -243,20 +170,6 @@ def test_a_checkpoint_that_is_only_asked_for_its_epoch_is_one_that_was_loaded(tm
     assert resumed.origin["epoch"] == 3
     (found,) = find_copies(HolderSearch(models=[model]), [model])
     assert (found.place.holder, found.place.source) == ("Resumed.origin", "loaded = torch.load(path)")
-
-
-def test_a_checkpoint_holds_the_optimizers_state_as_well(tmp_path: Path) -> None:
-    """Not what the optimizer took over; and it is one, with an average of the weights in it."""
-    model, path = make(), str(tmp_path / "all.pt")
-    average = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    torch.save({"model": model.state_dict(), "ema": average, "optim": {0: {"exp_avg": torch.ones(500)}}}, path)
-    del average
-    stored = torch.load(path)
-    (found,) = find_copies(HolderSearch(models=[model]), [model])
-    assert found.bytes == 2 * weights(model) + 2000
-    state = stored["optim"][0]["exp_avg"].untyped_storage()._cdata
-    (found,) = find_copies(HolderSearch(models=[model]), [model], ignore={state})
-    assert found.bytes == 2 * weights(model)
 
 
 class Lazy:

@@ -99,32 +99,6 @@ def test_a_graph_is_told_where_one_is_kept() -> None:
     assert fact.place.holder == "scale" and "# averaged" in line_of(fact)
 
 
-def test_a_state_that_a_cell_takes_and_gives_back_is_carried() -> None:
-    """Weights are changed behind every optimizer, and each batch asks the cell twice."""
-    cell, hidden = nn.GRUCell(4, 4), torch.zeros(2, 4)
-    with Loop(cell, kinds=[ScansProbe]) as loop:
-        for _ in loop.batches(40):
-            for x in torch.randn(2, 2, 4):
-                hidden = cell(x, hidden)  # grows
-            torch.autograd.backward(hidden.sum(), retain_graph=True)
-            for parameter in cell.parameters():
-                parameter.data = parameter.data * 0.99
-    (fact,) = loop.of(RetainedGraphs)
-    assert fact.carried and fact.place.holder == "hidden" and "# grows" in line_of(fact)
-
-
-def test_a_running_mean_of_losses_is_no_state() -> None:
-    """No module makes it."""
-    model, mean = nn.Linear(4, 4), torch.zeros(())
-    with Loop(model, kinds=[ScansProbe]) as loop:
-        for _ in loop.batches(40):
-            loss = model(torch.randn(2, 4)).sum()
-            loss.backward()
-            mean = 0.9 * mean + 0.1 * loss  # grows
-    (fact,) = loop.of(RetainedGraphs)
-    assert not fact.carried and fact.place.holder == "mean" and "# grows" in line_of(fact)
-
-
 def steady() -> Callable[[int], None]:
     kept = {"bank": torch.zeros(0, 512)}
 
@@ -154,44 +128,6 @@ def test_what_has_a_limit_or_is_only_replaced_is_silent(make: Callable[[], Calla
             optimizer.step()
             step(index)
     assert loop.facts == []
-
-
-def test_the_loss_of_a_longer_sequence_hangs_on_no_earlier_one() -> None:
-    """``loss += ...`` for each step of a sequence: its graph is larger than an earlier batch's, which is gone."""
-    model = nn.Linear(4, 4)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with Loop(model, kinds=[ScansProbe]) as loop:
-        for index in loop.batches(40):
-            loss = torch.zeros(())
-            for x in torch.randn(2 + index, 3, 4):
-                loss = loss + model(x).square().mean()
-            loss.backward()
-            optimizer.step()
-    assert loop.of(RetainedGraphs) == []
-
-
-def test_what_nobody_clears_between_passes_is_told() -> None:
-    """Each pass is too short to tell that anything grows in it, and the list survives all of them."""
-
-    class Maps(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer, self.maps = nn.Linear(64, 64), list[torch.Tensor]()
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = self.layer(x)
-            self.maps.append(out.softmax(-1))  # kept over passes
-            return out.sum()
-
-    model = Maps().eval()
-    with Loop(model, kinds=[ScansProbe]) as loop, torch.no_grad():
-        for _ in range(5):
-            for _ in loop.batches(5, Stage.VALIDATION):
-                model(torch.randn(64, 64))
-            for _ in loop.batches(3):
-                pass
-    (fact,) = loop.of(KeptOutputs)
-    assert fact.place.holder == "Maps.maps" and "# kept over passes" in line_of(fact)
 
 
 def test_a_trajectory_for_every_few_batches_is_told_by_its_bytes() -> None:

@@ -3,7 +3,6 @@
 import linecache
 import logging
 
-import pytest
 import torch
 
 from memguard.evidence.naming.holders import Holder, find_holders
@@ -23,10 +22,6 @@ class Log:
 
     def note(self, loss: torch.Tensor) -> None:
         self.meters["loss"].update(loss)
-
-
-def put(store: list[torch.Tensor], value: torch.Tensor) -> None:
-    store.append(value)
 
 
 def leaf() -> torch.Tensor:
@@ -66,51 +61,6 @@ def test_a_call_through_another_class_is_followed_to_the_loop() -> None:
         log.note(leaf())
     wanted = ids_of(log.meters["loss"].values)
     assert called_at(holder_of(wanted)) == "log.note(leaf())"
-
-
-def test_a_plain_function_is_followed_as_well() -> None:
-    """A list that is given to it."""
-    kept: list[torch.Tensor] = []
-    for _ in range(4):
-        put(kept, leaf())
-    wanted = ids_of(kept)
-    assert called_at(holder_of(wanted)) == "put(kept, leaf())"
-
-
-@pytest.mark.parametrize("twice", [True, False])
-def test_what_is_fed_in_the_loop_itself_or_at_two_lines_names_no_call(twice: bool) -> None:
-    """Of two calls that are equally likely none is told."""
-    meter, log = Meter(), list[torch.Tensor]()
-    for _ in range(4):
-        if twice:
-            meter.update(leaf())
-            meter.update(leaf())
-        else:
-            log.append(leaf())
-    wanted = ids_of(meter.values if twice else log)
-    assert holder_of(wanted).place.caller is None
-
-
-class Sums:
-    def __init__(self) -> None:
-        self.totals: list[float | torch.Tensor] = [0.0, 0.0]
-
-    def update(self, values: list[float | torch.Tensor]) -> None:
-        for i, value in enumerate(values):
-            self.totals[i] = self.totals[i] + value
-
-
-def test_a_meter_is_told_where_it_adds_and_the_call_beside_it() -> None:
-    """The statement that makes it grow, as everywhere; element by element too."""
-    sums = Sums()
-    for _ in range(4):
-        sums.update([leaf(), 1.0])
-    kept = [total for total in sums.totals if isinstance(total, torch.Tensor)]
-    place = holder_of(ids_of(kept)).place
-    assert linecache.getline(str(place.file), place.line or 0).strip() == "self.totals[i] = self.totals[i] + value"
-    assert place.caller is not None
-    at = int(place.caller.rpartition(":")[2])
-    assert linecache.getline(__file__, at).strip() == "sums.update([leaf(), 1.0])"
 
 
 class Incidents(logging.Handler):

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from memguard.records.stats import Stage
 from tests.evidence.scripts import marked_lines, run
 
 GRAPHS: dict[str, tuple[str, str]] = {}
@@ -576,28 +575,4 @@ def test_another_module_holds(tmp_path: Path) -> None:
     """
     holders = run(script, tmp_path, others={"state": "LOG = []\n"})
     assert holders[0].place.holder == "LOG"
-    assert holders[0].place.line in marked_lines(tmp_path / "script.py")
-
-
-def test_stage_decides_between_two_statements(tmp_path: Path) -> None:
-    """Where two methods grow the same list, the one of the stage that ran is named."""
-    script = """
-    class Lit(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = nn.Linear(8, 1)
-            self.outs = []
-        def training_step(self, x):
-            out = self.net(x)
-            self.outs.append(out)
-            return out
-        def validation_step(self, x):
-            out = self.net(x)
-            self.outs.append(out)  # <-
-            return out
-    lit = Lit().eval()
-    for x, y in batches():
-        lit.validation_step(x)
-    """
-    holders = run(script, tmp_path, stage=Stage.VALIDATION)
     assert holders[0].place.line in marked_lines(tmp_path / "script.py")

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from memguard.evidence.naming.holders import Holder, find_holders
-from memguard.records.stats import Stage
 from tests.evidence.scripts import marked_lines, run
 
 VARIED: dict[str, tuple[str, str]] = {}
@@ -223,38 +222,6 @@ def test_names_the_holder_and_the_line(case: str, tmp_path: Path) -> None:
     assert holders[0].place.holder == holder, told
 
 
-def test_last_outputs_are_named_where_they_were_assigned(tmp_path: Path) -> None:
-    """A variable that is simply overwritten is named with its assignment, and does not count as growing."""
-    script = """
-    def fit(model):
-        best = None
-        for i, (x, y) in enumerate(batches()):
-            out = model(x)
-            if i == 2:
-                best = out  # <-
-    fit(nn.Linear(8, 1))
-    """
-    (holder,) = run(script, tmp_path)
-    assert (holder.place.holder, holder.grows) == ("best", False)
-    assert holder.place.line in marked_lines(tmp_path / "script.py")
-
-
-def test_two_causes_are_both_named(tmp_path: Path) -> None:
-    """A sum and a list that both keep graphs are two causes."""
-    script = """
-    def fit(model):
-        total, kept = 0, []
-        for x, y in batches():
-            loss = F.mse_loss(model(x), y)
-            total += loss  # <-
-            kept.append(loss)  # <-
-    fit(nn.Linear(8, 1))
-    """
-    holders = run(script, tmp_path)
-    assert {holder.place.holder for holder in holders} == {"total", "kept"}
-    assert {holder.place.line for holder in holders} == marked_lines(tmp_path / "script.py")
-
-
 def test_cells_of_a_notebook_share_their_globals(monkeypatch: pytest.MonkeyPatch) -> None:
     """A list in one cell, a function that fills it in another: the line in the other cell is named."""
     cells = {
@@ -275,20 +242,3 @@ def test_cells_of_a_notebook_share_their_globals(monkeypatch: pytest.MonkeyPatch
     (holder,) = notebook.found
     assert (holder.place.file, holder.place.line) == ("<ipython-input-2-b>", 2)
     assert (holder.place.holder, holder.place.function, holder.length) == ("history", "record", 4)
-
-
-def test_bystanders_of_a_carried_state_are_dropped(tmp_path: Path) -> None:
-    """The loss and the output reach the old graphs only through the state: the state alone is named."""
-    script = """
-    def fit(cell, head):
-        h = torch.zeros(4, 8)
-        for x, y in batches():
-            h = cell(x, h)  # <-
-            out = head(h)
-            loss = F.mse_loss(out, y)
-            extra = loss * 2
-    fit(nn.GRUCell(8, 8), nn.Linear(8, 1))
-    """
-    holders = run(script, tmp_path, stage=Stage.TRAIN)
-    assert [holder.place.holder for holder in holders] == ["h"]
-    assert holders[0].place.line in marked_lines(tmp_path / "script.py")

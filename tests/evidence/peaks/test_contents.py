@@ -142,21 +142,6 @@ def test_what_earlier_batches_left_is_a_category_with_its_holder(tmp_path: Path)
     assert by(taken[-1], 1, "kept")["outputs"] >= 0.8 * kept[-1]
 
 
-def test_an_optimizers_own_peak_has_no_activations(tmp_path: Path) -> None:
-    """A wide layer with a small batch peaks in the step: weights, gradients, states, and what the step takes."""
-    model = nn.Linear(1024, 1024)
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
-    with memguard.watch(model, optimizer, device="virtual:512MiB", logdir=tmp_path, quiet=True):
-        for _ in range(4):
-            model(torch.randn(2, 1024)).sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-    last = Recording.open(find_recordings(tmp_path)[0]).of_kind("contents")[-1]
-    assert last["when"] == "step"
-    assert by(last, 0)["gradients"] == 4 * 1025 * 1024
-    assert by(last, 0)["activations"] == 0
-
-
 def test_many_tensors_become_few_rows_of_the_same_sum() -> None:
     """Equal ones are counted together, the smallest are summed up."""
     rows = [

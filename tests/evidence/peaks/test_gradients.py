@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from memguard.evidence.peaks.gradients import GradientsProbe
-from memguard.records.facts import GradientsWithGraph, OptimizerStateAhead, StaleGradients
-from memguard.records.stats import BatchRecord, MemoryStats, Stage
+from memguard.records.facts import GradientsWithGraph, StaleGradients
 from tests.evidence.loop import Loop
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using backward")  # torch says it once, to whichever test comes first
@@ -86,72 +85,6 @@ def test_gradients_of_a_loss_with_weights_of_its_own_count_as_well() -> None:
     assert fact.bytes == 2 * (256 * 256 + 256) * 4
 
 
-def test_gradients_zeroed_in_time_or_accumulated_are_silent() -> None:
-    """zero_grad before the forward frees them; accumulation keeps them on purpose."""
-    model, x = make()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with Loop(model, kinds=[GradientsProbe]) as loop:
-        for _ in loop.batches(4):
-            optimizer.zero_grad()
-            model(x).square().mean().backward()
-            optimizer.step()
-        for index in loop.batches(8):
-            if index % 4 == 0:
-                optimizer.zero_grad()
-            model(x).square().mean().backward()
-            if index % 4 == 3:
-                optimizer.step()
-    assert loop.of(StaleGradients) == []
-
-
-def test_the_state_of_the_first_step_is_known_before_it() -> None:
-    """Adam brings two tensors a parameter, SGD with momentum one, plain SGD none."""
-    model, x = make()
-    nbytes = (256 * 256 + 256) * 4
-    for optimizer, tensors in (
-        (torch.optim.AdamW(model.parameters()), 2),
-        (torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), 1),
-        (torch.optim.SGD(model.parameters(), lr=0.1), 0),
-    ):
-        with Loop(model, kinds=[GradientsProbe], read=lambda: MemoryStats(allocated_bytes=5)) as loop:
-            for _ in loop.batches(3):
-                model(x).sum().backward()
-                optimizer.step()
-        facts = loop.of(OptimizerStateAhead)
-        assert [fact.state_bytes for fact in facts] == ([tensors * nbytes] if tensors else [])
-
-
-def test_the_state_of_a_first_step_whose_closure_makes_the_gradients_is_known_too() -> None:
-    """With the gradients that are still to come, of the parameters that are trained; as Lightning steps."""
-    model, x = make()
-    model.bias.requires_grad_(False)
-    nbytes = 256 * 256 * 4
-    optimizer = torch.optim.AdamW(model.parameters())
-
-    def closure() -> torch.Tensor:
-        loss = model(x).sum()
-        loss.backward()
-        return loss
-
-    with Loop(model, kinds=[GradientsProbe], read=lambda: MemoryStats(allocated_bytes=5)) as loop:
-        for _ in loop.batches(3):
-            optimizer.step(closure)
-    (fact,) = loop.of(OptimizerStateAhead)
-    assert (fact.state_bytes, fact.temporary_bytes) == (2 * nbytes, nbytes)
-
-
-def test_the_state_of_the_first_step_is_told_where_the_optimizer_is_made() -> None:
-    """If one line of the file alone makes such a one: that is the line to change."""
-    model, x = make()
-    optimizer = torch.optim.NAdam(model.parameters())  # made
-    with Loop(model, kinds=[GradientsProbe], read=lambda: MemoryStats(allocated_bytes=5)) as loop:
-        for _ in loop.batches(3):
-            model(x).sum().backward()
-            optimizer.step()
-    (fact,) = loop.of(OptimizerStateAhead)
-    assert fact.place.line == line_of("made")
-
-
 def test_gradients_with_a_graph_that_wait_for_the_next_zero_grad_are_told() -> None:
     """The cycle stands from the step to the beginning of the next batch, and whatever runs in between."""
     model, x = make()
@@ -167,48 +100,6 @@ def test_gradients_with_a_graph_that_wait_for_the_next_zero_grad_are_told() -> N
     assert fact.place.line == line_of("waits")
 
 
-def test_gradients_with_a_graph_that_are_put_there_by_hand_are_told_where_they_were_made() -> None:
-    """The call of torch.autograd.grad before the step, and not the one that a loss needed."""
-    model, x = make()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    parameters = list(model.parameters())
-    with Loop(model, kinds=[GradientsProbe]) as loop:
-        for _ in loop.batches(5):
-            inputs = x.clone().requires_grad_()
-            (slope,) = torch.autograd.grad(model(inputs).square().sum(), inputs, create_graph=True)
-            gradients = torch.autograd.grad(slope.square().mean(), parameters, create_graph=True)  # by hand
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.grad = gradient
-            optimizer.step()
-    model.zero_grad()
-    (fact,) = loop.of(GradientsWithGraph)
-    assert fact.place.line == line_of("by hand")
-
-
-@pytest.mark.parametrize("late", [True, False])
-def test_gradients_beside_an_evaluation_are_told_with_its_peak(late: bool) -> None:
-    """Unless they are set to None right after the step."""
-    model, x = make()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with Loop(model, kinds=[GradientsProbe]) as loop:
-        for _ in range(2):
-            for _ in loop.batches(3):
-                optimizer.zero_grad()
-                model(x).square().mean().backward()
-                optimizer.step()
-                if not late:
-                    optimizer.zero_grad()
-            for _ in loop.batches(2, stage=Stage.VALIDATION):
-                with torch.no_grad():
-                    model(x)
-                loop.record = BatchRecord(
-                    batch=loop.batch, stage=Stage.VALIDATION, time=0, seconds=0, allocated_peak_bytes=1000
-                )
-    model.zero_grad()
-    told = [(fact.stage, fact.bytes, fact.peak_bytes) for fact in loop.of(StaleGradients)]
-    assert told == ([(Stage.VALIDATION, (256 * 256 + 256) * 4, 1000)] if late else [])
-
-
 def test_gradients_with_a_graph_that_are_taken_away_after_the_step_are_a_remark() -> None:
     """As torch advises: the block goes on to set them to None, and they live through the step alone."""
     model, x = make()
@@ -220,20 +111,3 @@ def test_gradients_with_a_graph_that_are_taken_away_after_the_step_are_a_remark(
             optimizer.step()
             optimizer.zero_grad()
     assert [fact.cleared for fact in loop.of(GradientsWithGraph)] == [True]
-
-
-@pytest.mark.parametrize("automatic", [True, False])
-def test_lightnings_own_order_is_no_fault_but_that_of_manual_optimization_is(automatic: bool) -> None:
-    """There the user's training_step calls zero_grad itself."""
-    model, x = make()
-    vars(model)["_automatic_optimization"] = automatic
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with Loop(model, kinds=[GradientsProbe]) as loop:
-        loop.watch.lightning = True
-        for _ in loop.batches(4):
-            loss = model(x).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    (fact,) = loop.of(StaleGradients)
-    assert fact.lightning is automatic

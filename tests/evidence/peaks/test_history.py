@@ -2,15 +2,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
 from memguard.backends.cuda_history import CudaHistory, choose_history
-from memguard.evidence.host.processes import CompilationsProbe, unique_graphs
-from memguard.evidence.kept.scans import ScansProbe
-from memguard.evidence.peaks.history import HistoryProbe, surviving, swelling
-from memguard.records.facts import CompiledGraphs, ModelCopies, SurvivingAllocations
+from memguard.evidence.peaks.history import HistoryProbe, swelling
+from memguard.records.facts import SurvivingAllocations
 from memguard.records.stats import BatchRecord, Stage
 from tests.evidence.loop import Loop
 from tests.evidence.timelines import timeline_of
@@ -55,41 +52,12 @@ def run(ends: list[int]) -> tuple[FakeHistory, Loop]:
     return history, loop
 
 
-def test_surviving_allocations_are_grouped_by_the_users_line() -> None:
-    """What was freed does not count; the innermost line of the user's own stands for a stack."""
-    trace = [event("alloc", 1, 7), event("alloc", 2, 7), event("alloc", 3, 9), event("free_completed", 3, 9)]
-    ((place, count, nbytes),) = surviving(timeline_of(trace), at_least=2)
-    assert (place.file, place.line, place.function, count, nbytes) == ("/u/train.py", 7, "step", 2, 1024)
-
-
 def test_growth_switches_the_history_on_for_a_few_batches_and_names_the_line() -> None:
     """A rising floor is suspected after some windows; eight batches later the line is told and the history is off."""
     history, loop = run([1000 + 10 * i for i in range(100)])
     assert history.calls[:2] == [True, False]
     fact = loop.of(SurvivingAllocations)[0]
     assert (fact.place.line, fact.allocations, fact.bytes) == (41, 8, 8 * 512)
-    assert {fact.place.line for fact in loop.of(SurvivingAllocations)} == {41}
-
-
-class BeforeZeroGrad(FakeHistory):
-    """Ends where the gradients of the last backward are still there: more of one line than of the one that keeps."""
-
-    def snapshot(self) -> dict[str, Any]:
-        trace = []
-        for batch in range(8):
-            trace.append(event("alloc", batch, line=41))
-            trace += [event("alloc", 100 * batch + 50 + i, line=42, size=1 << 20) for i in range(6)]
-            if batch < 7:
-                trace += [event("free_completed", 100 * batch + 50 + i, line=42) for i in range(6)]
-        return {"device_traces": [trace if len(self.calls) == 1 else []]}
-
-
-def test_what_the_last_batch_made_has_survived_nothing() -> None:
-    """The gradients that lie there between backward and `zero_grad` are not told as what survives."""
-    history = BeforeZeroGrad()
-    with Loop(nn.Linear(2, 2), kinds=[HistoryProbe], history=history, device_total_bytes=10_000) as loop:
-        for index in loop.batches(100):
-            loop.record = record(1000 + 10 * index)
     assert {fact.place.line for fact in loop.of(SurvivingAllocations)} == {41}
 
 
@@ -109,40 +77,6 @@ def test_a_history_that_is_on_is_switched_off_at_the_end() -> None:
     """A run that ends in the middle leaves no history behind."""
     history, _ = run([1000 + 10 * i for i in range(76)])
     assert history.calls == [True, False]
-
-
-@pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside a loss without weights"])
-def test_copies_of_the_weights_are_counted(others: int) -> None:
-    """A list of cloned state dicts is told with its size; a live state_dict is no copy."""
-    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 32))
-    live = model.state_dict()
-    best: list[dict[str, torch.Tensor]] = []
-    with Loop(*[nn.MSELoss()] * others, model, kinds=[ScansProbe]) as loop:
-        for index in loop.batches(14):
-            if index == 3:
-                best += [{name: value.clone() for name, value in model.state_dict().items()}]
-    (fact,) = loop.of(ModelCopies)
-    assert fact.copies == 1 and fact.holders == ("best",) and not fact.averaged
-    assert len(live) == 4
-
-
-def test_copies_that_were_brought_to_the_host_are_what_is_advised() -> None:
-    """Where the device is the host, or a virtual one, only the statement tells them from copies on the device."""
-    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 32))
-    folds: list[dict[str, torch.Tensor]] = []
-    with Loop(model, kinds=[ScansProbe]) as loop:
-        for index in loop.batches(14):
-            if index == 3:
-                folds.append({name: value.detach().cpu().clone() for name, value in model.state_dict().items()})  # noqa: PERF401
-    assert loop.of(ModelCopies) == [] and folds
-
-
-def test_compiled_graphs_are_told_when_there_are_new_ones() -> None:
-    """Without torch.compile there is nothing to tell, and it is not loaded for that."""
-    with Loop(nn.Linear(2, 2), kinds=[CompilationsProbe]) as loop:
-        for _ in loop.batches(10):
-            pass
-    assert bool(loop.of(CompiledGraphs)) == bool(unique_graphs())
 
 
 def test_a_tensor_that_swells_is_found() -> None:

@@ -1,7 +1,5 @@
 """Large local tensors of functions, and whether they are read again."""
 
-import subprocess
-import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,26 +12,6 @@ from memguard.source.model import Sources
 from memguard.source.reads import is_read_again
 
 MIB = 1 << 20
-
-
-def test_large_locals_are_listed_with_their_line() -> None:
-    """The variable, its bytes, the line that set it, and that nothing reads it later."""
-    found: list[LargeLocal] = []
-
-    def step() -> int:
-        hidden = torch.zeros(MIB)
-        small = torch.zeros(4)
-        needed = torch.zeros(MIB // 2)
-        total = int(hidden.sum())
-        found.extend(find_large_locals(MIB))
-        return total + int(needed.sum()) + int(small.sum())
-
-    step()
-    assert [(local.name, local.bytes, local.read_again) for local in found] == [
-        ("hidden", 4 * MIB, False),
-        ("needed", 2 * MIB, True),
-    ]
-    assert found[0].place.source == "hidden = torch.zeros(MIB)"
 
 
 def test_storages_of_the_model_are_left_out() -> None:
@@ -113,23 +91,6 @@ def test_what_a_branch_sets_now_and_then_is_not_the_last_turns() -> None:
     assert [(local.name, local.last_turns, local.read_again) for local in found] == [("shown", False, False)]
 
 
-def test_what_a_caller_reads_on_is_read_on() -> None:
-    """A batch that is a part of the caller's data: to drop it gains nothing."""
-    found: list[LargeLocal] = []
-
-    def step(rows: torch.Tensor) -> None:
-        found.extend(find_large_locals(MIB))
-
-    def loop() -> None:
-        data = torch.zeros(2 * MIB)
-        for turn in range(1):
-            step(data[turn : turn + 8])
-        data.sum()
-
-    loop()
-    assert [(local.name, local.read_again) for local in found] == [("rows", True)]
-
-
 CASES = {
     "read later": ("def f(m):\n    x = m()\n    here()\n    return x\n", True),
     "never read": ("def f(m):\n    x = m()\n    here()\n    return 1\n", False),
@@ -203,30 +164,6 @@ def test_reads_of_a_scripts_variable(case: str, tmp_path: Path) -> None:
     assert is_read_again(Sources().get(str(path)), 1, "<module>", "x", line) is expected
 
 
-def test_variables_of_the_script_itself_count(tmp_path: Path) -> None:
-    """Of the program that was started nobody but its own text reads them; of an imported module anybody may."""
-    path = tmp_path / "script.py"
-    path.write_text(
-        "import sys, torch\n"
-        "from memguard.evidence.peaks.locals import find_large_locals, hangs_on_others\n"
-        "class Data:\n"
-        "    def __init__(self, rows):\n"
-        "        self.rows = rows\n"
-        "idle, owned, viewed = torch.zeros(1 << 20), torch.zeros(1 << 20), torch.zeros(1 << 20)\n"
-        "data, parts = Data(owned), [viewed[1:]]\n"
-        "def step():\n"
-        "    found = find_large_locals(1 << 20)\n"
-        "    return sorted((local.name, local.read_again, hangs_on_others(local)) for local in found)\n"
-        "print(step())\n"
-    )
-    started = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True).stdout
-    assert started == "[('idle', False, False), ('owned', False, True), ('viewed', False, True)]\n"
-    imported = subprocess.run(
-        [sys.executable, "-c", "import script"], capture_output=True, text=True, check=True, cwd=tmp_path
-    ).stdout
-    assert imported == "[]\n"
-
-
 def test_unknown_source_is_unknown() -> None:
     """Without a source nothing is claimed."""
     assert is_read_again(None, 1, "f", "x", 2) is None
@@ -249,20 +186,6 @@ def test_what_was_made_before_the_loop_may_be_anothers() -> None:
 
     loop()
     assert {local.name: local.shared for local in found} == {"data": True, "own": False}
-
-
-def test_a_tensor_of_which_a_part_is_read_later_is_read_later() -> None:
-    """Its storage stays for the part."""
-    found: list[LargeLocal] = []
-
-    def step() -> int:
-        whole = torch.zeros(2 * MIB)
-        part = whole[:MIB]
-        found.extend(find_large_locals(MIB))
-        return int(part.sum())
-
-    step()
-    assert [(local.name, local.read_again) for local in found] == [("whole", True)]
 
 
 def held(value: object, *, known: bool) -> dict[str, int]:

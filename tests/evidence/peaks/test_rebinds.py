@@ -15,8 +15,6 @@ from memguard.integrations.script import run_script
 from tests.evidence.timelines import timeline_of
 
 MIB = 1024**2
-LIBRARY = "/usr/lib/python3/site-packages/torch/nn/modules/linear.py"
-DEFAULT_DEVICE = "/usr/lib/python3/site-packages/torch/utils/_device.py"
 
 
 @pytest.fixture(autouse=True)
@@ -51,45 +49,6 @@ def test_a_tensor_freed_by_its_successor_is_told() -> None:
     assert told(trace) == [(1, "field", 50)]
 
 
-def test_a_default_device_stands_between_no_line_and_its_operator() -> None:
-    """Under `torch.set_default_device` torch's own frame comes before the user's, which is told all the same."""
-    trace = [event("alloc", 1, 50, below=DEFAULT_DEVICE), *other(7), event("alloc", 2, 50, below=DEFAULT_DEVICE)]
-    assert told([*trace, event("free_requested", 1, 50)]) == [(1, "field", 50)]
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        [(1, 50, None), (2, 50, None), ("free", 1)],
-        [(1, 50, None), "other", ("free", 1), (2, 50, None)],
-        [(1, 50, None), "other", (2, 50, None), "other", ("free", 1)],
-        [(1, 50, None), "other", (2, 20, None), ("free", 1)],
-        [(1, 50, LIBRARY), "other", (2, 50, LIBRARY), ("free", 1)],
-    ],
-    ids=["an intermediate", "dropped before", "dropped later", "another size", "a library's"],
-)
-def test_what_is_no_rebinding_is_not_told(made: list[Any]) -> None:
-    """Intermediates, what went before or later, other sizes, what a library does inside."""
-    trace: list[dict[str, Any]] = []
-    for each in made:
-        if each == "other":
-            trace += other(7)
-        elif each[0] == "free":
-            trace.append(event("free_requested", each[1], 50))
-        else:
-            trace.append(event("alloc", each[0], each[1], below=each[2]))
-    assert told(trace) == []
-
-
-@pytest.mark.parametrize(("peak", "is_told"), [(0, True), (120, False)])
-def test_what_is_little_counts_only_where_both_are_there_at_the_peak(peak: int, is_told: bool) -> None:
-    """The peak may come elsewhere: then one copy less makes it no lower."""
-    before = [event("alloc", 7, peak, line=5), event("free_requested", 7, peak, line=5)] if peak else []
-    trace = [*before, event("alloc", 1, 50), *other(8), event("alloc", 2, 50), event("free_requested", 1, 50)]
-    assert bool(told(trace, much=60)) is is_told
-    assert told(trace, much=40) != []
-
-
 def turn(address: int, before: int, *, peak: int) -> list[dict[str, Any]]:
     """A batch that takes much for a moment, and then makes anew what is kept of the one before."""
     often = [event("alloc", 7, peak, line=5), event("free_requested", 7, peak, line=5)]
@@ -120,27 +79,6 @@ for step in range(20):
     optimizer.zero_grad()
     {statement}
 """
-
-
-@pytest.mark.parametrize(
-    ("elements", "statement", "names"),
-    [
-        (3_000_000, "field = field * 0.9", ["field"]),
-        (3_000_000, "field.mul_(0.9)", []),
-        (30_000, "field = field * 0.9", []),
-    ],
-    ids=["made again", "in place", "small"],
-)
-def test_a_program_is_told_of_its_name_and_line(
-    tmp_path: Path, elements: int, statement: str, names: list[str]
-) -> None:
-    """Only where the device is half full, and the history is off again afterwards."""
-    script = tmp_path / "simulate.py"
-    script.write_text(SCRIPT.format(elements=elements, statement=statement))
-    options = {"device": "virtual:40MiB", "logdir": str(tmp_path), "validation": "warn"}
-    _, (summary,) = run_script(str(script), [], options, module=False)
-    assert [f.holder for f in summary.findings if f.code == "MG305"] == names
-    assert all(f.line == 12 for f in summary.findings if f.code == "MG305")
 
 
 @pytest.mark.parametrize(("size", "batch"), [("40MiB", 3), ("400MiB", None)])

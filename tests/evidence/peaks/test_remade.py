@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from torch import nn
 from memguard.evidence.peaks.periodic_reallocation import ModelSeriesProbe, RemadeProbe
 from memguard.records.facts import ReboundTensor
 from memguard.records.stats import BatchRecord, Stage
-from memguard.source.remaking import remade_attribute, remade_variable
+from memguard.source.remaking import remade_variable
 from tests.evidence.loop import Loop
 
 MIB = 1 << 20
@@ -72,29 +71,6 @@ def trained(*, standing_out: bool, before: int = 0) -> Loop:
     return loop
 
 
-def evaluated(*, peak: int, held: int = 5) -> Loop:
-    """Features of all data are made anew in each pass of evaluation, whose batches all reach as high as the others."""
-    model, features = nn.Linear(2, 2), torch.empty(0)
-    with Loop(model, kinds=[RemadeProbe]) as loop:
-        for _ in range(5):
-            for index in loop.batches(12, stage=Stage.VALIDATION):
-                if index == 11:
-                    features = torch.zeros(4 * MIB // 4)  # features
-                loop.record = replace(record(peak * MIB), stage=Stage.VALIDATION)
-            for _ in loop.batches(4):
-                loop.record = replace(record(9 * MIB), allocated_end_bytes=held * MIB)
-    assert features.numel()
-    return loop
-
-
-def test_what_each_evaluation_makes_anew_is_told_though_all_its_batches_peak_alike() -> None:
-    """Where such a pass reaches above training, and takes as much besides what was there."""
-    (fact,) = evaluated(peak=14).of(ReboundTensor)
-    assert fact.place.line == line_of("features")
-    assert evaluated(peak=9).of(ReboundTensor) == []
-    assert evaluated(peak=14, held=12).of(ReboundTensor) == []
-
-
 def test_a_buffer_made_anew_before_each_epoch_is_told_where_its_peaks_stand_out() -> None:
     """At the statement that makes it; what every batch makes anew is no such thing, and even peaks are no reason."""
     (fact,) = trained(standing_out=True).of(ReboundTensor)
@@ -117,20 +93,6 @@ def test_an_object_made_anew_with_its_tensors_is_told_at_the_attribute_that_has_
 def test_a_buffer_made_anew_long_after_the_first_batches_is_told() -> None:
     """By then one batch in sixteen is looked at; the one after a peak that stands out is."""
     (fact,) = trained(standing_out=True, before=70).of(ReboundTensor)
-    assert (fact.place.holder, fact.place.line) == ("Agent.rollout", line_of("collected"))
-
-
-def test_what_was_there_before_the_first_batch_that_stands_out_counts() -> None:
-    """Made anew twice: a run of three epochs is told."""
-    agent, model = Agent(), nn.Linear(2, 2)
-    agent.collect()
-    with Loop(model, kinds=[RemadeProbe]) as loop:
-        for index in loop.batches(20):
-            first = index in (8, 16)
-            if first:
-                agent.collect()
-            loop.record = record(14 * MIB if first else 10 * MIB)
-    (fact,) = loop.of(ReboundTensor)
     assert (fact.place.holder, fact.place.line) == ("Agent.rollout", line_of("collected"))
 
 
@@ -214,16 +176,6 @@ def test_a_model_that_is_dropped_first_is_not_told() -> None:
     assert loop.facts == []
 
 
-def test_models_that_are_trained_side_by_side_are_no_series() -> None:
-    """Critics of one class are first called in the same batch."""
-    critics = [nn.Linear(1024, 1024) for _ in range(4)]
-    with Loop(*critics, kinds=[ModelSeriesProbe]) as loop:
-        for _ in loop.batches(8):
-            for critic in critics:
-                critic(torch.ones(1, 1024))
-    assert loop.facts == []
-
-
 LOOPS = {
     "made": ("for i in r:\n    x = make()\n    use(x)\n", 2),
     "made in part": ("for i in r:\n    x, y = make(), 1\n", 2),
@@ -254,22 +206,6 @@ def test_variables_that_a_loop_makes_anew(case: str, tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text(text)
     place = remade_variable(str(path), "<module>", 1, "x")
-    assert (place.line if place is not None else None) == line
-
-
-@pytest.mark.parametrize(
-    ("method", "line"),
-    [
-        ("def collect(self):\n        self.x = make()\n", 6),
-        ("def collect(self):\n        self.x = None\n        self.x = make()\n", None),
-        ("def other(self):\n        self.y = make()\n", None),
-    ],
-)
-def test_attributes_that_a_method_makes_anew(method: str, line: int | None, tmp_path: Path) -> None:
-    """``__init__`` makes the first one, of which there is no other."""
-    path = tmp_path / "agent.py"
-    path.write_text(f"class Agent:\n    def __init__(self):\n        self.x = make()\n\n    {method}")
-    place = remade_attribute(str(path), "Agent", "x")
     assert (place.line if place is not None else None) == line
 
 
@@ -306,11 +242,3 @@ def test_all_rows_in_another_order_are_told_and_a_chunk_of_several_is_not(shuffl
             chunks.take()
             loop.record = record(14 * MIB if first else 10 * MIB)
     assert [fact.place.holder for fact in loop.of(ReboundTensor)] == holders
-
-
-def test_a_file_that_cannot_be_parsed_shows_nothing(tmp_path: Path) -> None:
-    """Neither a variable nor an attribute."""
-    path = tmp_path / "broken.py"
-    path.write_text("for x in:\n")
-    assert remade_variable(str(path), "<module>", 1, "x") is None
-    assert remade_attribute(str(path), "Agent", "x") is None
