@@ -28,7 +28,6 @@ from memguard.rules.growth_test import GrowthTest, Outlook, TrainingFloor
 from memguard.rules.interface import DEVICE, Rule
 from memguard.rules.kept_storage import (
     MIN_BATCHES,
-    cause_of,
     fits,
     is_large_pile,
     is_pile,
@@ -46,38 +45,28 @@ _REMEDY = (
 )
 
 
-LATER_SHARE = 0.5
-"""Share of its first growth a batch with which a cache must go on to grow in a later pass over the data."""
-
-
 @final
 class KeptCaches:
     """The caches that were reported."""
 
     def __init__(self) -> None:
         self._heaviest: KeptOutputs | None = None
-        self._first_in_epoch: dict[tuple[object, ...], dict[int, KeptOutputs]] = {}
-        """What was first measured of each cache in each epoch."""
 
     def learn(self, rule: Rule, fact: Fact, run: Run) -> Iterable[Claim]:
-        """A warning where nothing bounds one, or where a later pass over the data brings new keys again."""
+        """A warning where nothing bounds one."""
         if not isinstance(fact, KeptOutputs) or not fact.cached or fact.weights or not is_pile(fact):
             return
         if fits(fact, run):
             return  # it is bounded, and there is room for as much as it may have
         if self._heaviest is None or fact.bytes_per_batch > self._heaviest.bytes_per_batch:
             self._heaviest = fact
-        if self._grows_in_later_passes(fact, run):
-            fact = replace(fact, bounded=False)
-            keys = "Later passes over the data bring new keys again: it never stops growing."
-        else:
-            keys = "If its keys hardly ever come twice, it never stops growing."
         yield rule.claim(
             fact,
             Severity.WARNING if never_stops(fact, run) else Severity.INFO,
             f"{who_keeps(fact)} {what_is_kept(fact)} since batch {fact.first_batch} "
             f"{in_memory(run)}, and is a cache: {format_bytes(fact.bytes)}{so_far(run)}, "
-            f"{format_bytes(fact.bytes_per_batch)} more with every batch. {keys}",
+            f"{format_bytes(fact.bytes_per_batch)} more with every batch. If its keys hardly ever "
+            "come twice, it never stops growing.",
             remedy_of(fact),
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
@@ -87,22 +76,6 @@ class KeptCaches:
             names=fact.parts,
             batches_left=0,  # whether new keys go on to come only the floor can tell
         )
-
-    def _grows_in_later_passes(self, fact: KeptOutputs, run: Run) -> bool:
-        """Whether it grew in a pass over the data by whose beginning each key had come once.
-
-        That is the second epoch after the one in which it was first measured: it may have begun in the midst of one.
-        """
-        if run.epoch is None or fact.capacity is not None or fact.stage is not Stage.TRAIN:
-            return False
-        measured = self._first_in_epoch.setdefault(cause_of(fact), {})
-        measured.setdefault(run.epoch, fact)
-        later = min((epoch for epoch in measured if epoch >= min(measured) + 2), default=None)
-        if later is None:
-            return False
-        batches = fact.batch - measured[later].batch
-        grown = fact.bytes - measured[later].bytes
-        return batches >= MIN_BATCHES and grown >= LATER_SHARE * fact.bytes_per_batch * batches
 
     def behind(self, found: Outlook) -> KeptOutputs | None:
         """The cache that accounts for a growth, if one does."""

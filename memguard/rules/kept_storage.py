@@ -246,12 +246,6 @@ def who_keeps(fact: KeptOutputs, beside: str | None = None) -> str:
     return f"{holder(fact.place)}{f', filled beside `{beside}`,' if beside else ''} keeps"
 
 
-def cause_of(fact: Fact) -> tuple[object, ...]:
-    """What tells one cause from another: in validation the same line may keep what has no graph."""
-    place = fact.place
-    return fact.stage, place.file, place.line, place.holder
-
-
 def is_pile(fact: KeptOutputs) -> bool:
     """Whether it is more than the last few: so many elements, or most of what memory rose by."""
     return fact.tensors >= MIN_BATCHES or fact.measured

@@ -89,12 +89,6 @@ def severities_over_epochs(rate: Callable[[int], float]) -> list[Severity]:
     return told
 
 
-def test_a_cache_whose_keys_do_not_come_again_in_a_later_pass_is_a_warning() -> None:
-    """It grows in the third epoch as in the first: by then each key that comes again has come."""
-    assert severities_over_epochs(lambda epoch: 1)[-4:] == [Severity.WARNING] * 4
-    assert set(severities_over_epochs(lambda epoch: 1)[:7]) == {Severity.INFO}
-
-
 def test_a_cache_that_a_pass_fills_stays_a_remark() -> None:
     """Whether it began early or late in its first epoch, with a few new keys after it."""
     for rates in ((1, 0, 0, 0), (1, 1, 0.1, 0.1), (1, 0.4, 0.4, 0.4)):
