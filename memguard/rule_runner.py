@@ -216,7 +216,7 @@ class RuleRunner:
         """
         self._run.ended = True
         self._learn(self._following.newest())
-        self._learn(self._likely_holders())
+        self._learn(self._likely_holder())
         self._learn(self._unexplained())
         for detector in tuple(self._detectors):
             with self.parts.part(part_of(detector)):
@@ -250,10 +250,11 @@ class RuleRunner:
         unexplained = attribute(self.arbiter.claims, kept.rise_bytes).unexplained
         return None if unexplained < EXPLAINED * kept.rise_bytes else (stage, kept, unexplained)
 
-    def _likely_holders(self) -> list[Fact]:
-        """Names that grew by most of what no claim explains."""
+    def _likely_holder(self) -> list[Fact]:
+        """The name that grew by most of what no claim explains, if there is one: one growth has one cause."""
         growth = self._growth()
-        return [] if growth is None else [fact for fact in self._candidates if fact.bytes >= EXPLAINED * growth[2] > 0]
+        largest = max(self._candidates, key=lambda fact: fact.bytes, default=None)
+        return [largest] if growth and largest and largest.bytes >= EXPLAINED * growth[2] > 0 else []
 
     def _unexplained(self) -> list[Fact]:
         """What no claim explains of a growth that is a notable part of the device, where that is most of it."""

@@ -119,7 +119,7 @@ class ProbeContext:
     expected: int | None = None
     """One training batch that is to be looked at, whatever it costs, by its number among training's."""
     due: int | None = None
-    """Probes look at the first training batch with this number or a higher one, whatever it costs."""
+    """The first training batch with this number or a higher one is sampled, however much that costs."""
     number: int = 0
     """How many batches of its stage came before the open one; on the fast path, before the last sampled one."""
     rose: int | None = None

@@ -167,7 +167,7 @@ class Keepers:
         answers = not any(mark.training or mark.used for mark in old)
         piles_up = any(one.tensors > 0 and (one.grows or one.length >= MIN_BATCHES) for one in holders[:1])
         if answers and holders and not reached and not piles_up:
-            return  # evaluation is told of; a variable has the last answers, or a statement still runs
+            return  # MG201 speaks of evaluation; a variable has the last answers, or a statement still runs
         frames = list(user_frames(sys._getframe(1)))
         evaluated = all(not mark.training and mark.module in watch.evaluated for mark in old)
         told: list[RetainedGraphs] = []

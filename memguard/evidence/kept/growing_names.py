@@ -7,26 +7,22 @@ anew at each look, so that its last figure is not that of the first alarm.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, final
+from typing import Final, final
 
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
+from memguard.evidence.kept.reported_sizes import MEASURED, NEARLY, beside_of, bytes_of, measured_anew
 from memguard.evidence.kept.retained import Kept, Name, kept_by_name
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import capacity_of, outgrew
 from memguard.evidence.owners import state_of
 from memguard.heap.children import LRU_CACHE
 from memguard.records.facts import (
-    ExceptionHolds,
     Fact,
     KeptOutputs,
-    ModelCopies,
     Place,
-    RetainedGraphs,
-    ViewsPinStorage,
 )
-from memguard.records.facts.storages import OF_BATCHES
 from memguard.records.stats import BatchRecord, Stage
 from memguard.records.step_floor import StepFloor
 from memguard.source.bounds import Bound, bounds_of, is_cache
@@ -48,15 +44,11 @@ AGAIN: Final = 0.06
 """Share of all training batches after which a reported holder is measured again: its last figure is near the end's."""
 RISES: Final = 2
 """Looks in a row at which a name kept more than at the one before."""
-NEARLY: Final = 0.9
-"""Share of the largest growth that a name within another must have to be reported instead of it."""
 WEIGHTS_SHARE: Final = 0.25
 """Of what a name keeps, from which on it keeps models: Adam's state is as large as weights and gradients together."""
 LONGER: Final = 3
 """Or elements by which a container is longer than at the first look."""
 _OF_STATES: Final = "{count} elements with optimizer states"
-MEASURED: Final = (ExceptionHolds, KeptOutputs, ModelCopies, RetainedGraphs, ViewsPinStorage)
-"""Facts whose bytes are those that lie below their holder's name."""
 MOST_NAMES: Final = 3
 """Most causes reported after one look."""
 
@@ -216,8 +208,8 @@ class GrowingNamesProbe(Probe):
         """Names that were reported as something else, a list of errors say: that is measured anew."""
         for fact in watch.facts.values():
             if (name := self._of_fact(fact, kept)) is not None:
-                for each in (name, *_beside(fact, name, kept)):
-                    told[each] = max(told.get(each, 0), _bytes_of(fact))
+                for each in (name, *beside_of(fact, name, kept)):
+                    told[each] = max(told.get(each, 0), bytes_of(fact))
                 if isinstance(fact, MEASURED) and not isinstance(fact, KeptOutputs):
                     otherwise.add(name)
             elif isinstance(fact, KeptOutputs):  # met under another name now, like the variable of a closure
@@ -297,7 +289,7 @@ class GrowingNamesProbe(Probe):
             bytes=nbytes,
             bytes_per_batch=rate,
             bounded=bool(bounds),
-            what=_OF_STATES if of_states else "{count} elements" if length else OF_BATCHES,
+            what=_OF_STATES if of_states else _what(one),
             remedy="keep the numbers that are needed of each, and let its optimizer go."
             if of_states
             else remedy_at(place),
@@ -333,14 +325,12 @@ class GrowingNamesProbe(Probe):
                     owned.update(one.storages)
         for fact in list(watch.facts.values()):
             name = self._of_fact(fact, kept)
-            newer = (
-                None if name is None else _measured(fact, _with_beside(fact, name, kept), owned, watch, at_end=at_end)
-            )
+            newer = measured_anew(fact, name, kept, owned, watch, at_end=at_end)
             if newer is not None and name is not None:
                 measured = isinstance(newer, KeptOutputs) and newer.measured
                 self.report(replace(newer, parts=self._parts(name, kept)) if measured else newer)  # type: ignore[call-arg]
         for name, waiting in self._waiting.items():
-            newer = _measured(waiting, kept[name], owned, watch, at_end=at_end) if name in kept else None
+            newer = measured_anew(waiting, name, kept, owned, watch, at_end=at_end)
             if isinstance(newer, KeptOutputs):
                 self._waiting[name] = newer
 
@@ -352,35 +342,21 @@ class GrowingNamesProbe(Probe):
         return max(names, key=lambda name: kept[name].bytes(), default=None)
 
 
-def _beside(fact: Fact, name: Name, kept: Mapping[Name, Kept]) -> list[Name]:
-    """Names that are filled beside the one that a fact tells of, and are counted with it."""
-    others = fact.beside if isinstance(fact, KeptOutputs) else ()
-    return [other for other in kept if other[2] in others and other[0] in (None, name[0])]
-
-
-def _with_beside(fact: Fact, name: Name, kept: Mapping[Name, Kept]) -> Kept:
-    """What a name keeps, with what is counted with it."""
-    one = kept[name]
-    for other in _beside(fact, name, kept):
-        more = kept[other]
-        one = replace(one, storages=one.storages | more.storages, elements=one.elements + more.elements)
-    return one
-
-
 def _is_models(one: Kept) -> bool:
     """Whether what a name keeps are models."""
     nbytes = one.bytes()
     return nbytes - one.bytes(one.weights) >= WEIGHTS_SHARE * nbytes
 
 
+def _what(one: Kept) -> str:
+    """What it keeps, in words: its elements, or what several objects have under one name."""
+    if one.length:
+        return "{count} elements"
+    return "tensors of {count} objects" if len(one.objects) > 1 else "tensors"
+
+
 def _growth(name: Name, first: _Look, last: _Look) -> int:
     return last.sizes.get(name, (0, 0))[0] - first.sizes.get(name, (0, 0))[0]
-
-
-def _bytes_of(fact: Fact) -> int:
-    if isinstance(fact, ViewsPinStorage):
-        return fact.pinned_bytes
-    return getattr(fact, "bytes", None) or 0 if isinstance(fact, MEASURED) else 0
 
 
 def _answers(one: Kept) -> int | None:
@@ -389,53 +365,3 @@ def _answers(one: Kept) -> int | None:
         return None
     maxsize = one.link.value.cache_parameters()["maxsize"]
     return maxsize if type(maxsize) is int else None
-
-
-def _count(one: Kept, scaled: int) -> int:
-    """How many a name keeps: elements, or objects that have it, where they are about so many; each may have several."""
-    counted = next((n for n in (one.elements, len(one.objects)) if NEARLY * scaled <= n <= scaled / NEARLY), scaled)
-    return max(counted, one.elements)
-
-
-def _measured(fact: Any, one: Kept, owned: Container[int], watch: ProbeContext, *, at_end: bool) -> Fact | None:
-    """A fact with the bytes that its holder keeps now; None where it has nothing to add.
-
-    Args:
-        fact: What was reported.
-        one: What lies below its holder's name.
-        owned: Storages of models and optimizers, which live anyway; models that are kept are such.
-        watch: Knows the newest batch and its stage.
-        at_end: Whether the run is over: then a smaller size is reported too, unless most of it was freed.
-    """
-    if isinstance(fact, ModelCopies):
-        owned = one.gradients  # copies are counted by their weights
-    elif isinstance(fact, KeptOutputs) and (fact.weights or fact.measured):
-        owned = ()  # as it was first measured
-    nbytes, before, batch = one.bytes(owned), _bytes_of(fact), watch.batch
-    if not isinstance(fact, MEASURED):
-        return None
-    if isinstance(fact, ModelCopies) and fact.copies <= len(fact.holders):
-        return None  # one under each name: what lies beside it, an optimizer's state, is no further copy
-    field = "pinned_bytes" if isinstance(fact, ViewsPinStorage) else "bytes"
-    # What graphs keep was estimated from some of them, and may be less; far less is another object of that name.
-    least = EXPLAINED * before if at_end or isinstance(fact, RetainedGraphs) else before + 1
-    if nbytes < max(least, 1) or not one.is_whole:
-        return None
-    times = nbytes / before if before else 1.0
-    changes: dict[str, Any] = {"batch": batch, field: nbytes, "final": at_end and not isinstance(fact, RetainedGraphs)}
-    if isinstance(fact, RetainedGraphs):
-        changes["measured"] = True
-        if one.length and one.graphs and not fact.carried:  # else one graph may reach those of all batches
-            graphs = min(one.graphs, batch - fact.first_batch + 1)
-            changes |= {"graphs": graphs, "followed": 0, "last_batch": batch}
-    elif isinstance(fact, KeptOutputs):
-        count, scaled = one.elements or len(one.objects), round(times * fact.tensors)
-        if fact.what == OF_BATCHES:  # of each there may be several elements
-            count = min(count, round(nbytes / fact.bytes_per_batch)) if fact.bytes_per_batch else scaled
-        changes["tensors"] = count if count >= fact.tensors else scaled
-        changes["outlasts"] = one.length > 0 and fact.stage.evaluates and watch.stage is Stage.TRAIN
-    elif isinstance(fact, ModelCopies):
-        changes["copies"] = _count(one, round(times * fact.copies))
-    elif isinstance(fact, ViewsPinStorage):
-        changes |= {"views": round(times * fact.views), "used_bytes": round(times * fact.used_bytes)}
-    return replace(fact, **changes)

@@ -65,7 +65,7 @@ def find_pins(
     pinned = [storage for storage, size in sizes.items() if used[storage] * RATIO < size]
     found = []
     for holder, leaves in survey.by_holder([(link, 0) for storage in pinned for link in links[storage]]):
-        # Of a long container only some elements were looked at: all are, where that is possible.
+        # The walk took a sample of a long container: here all elements count, where they can be read.
         whole = tensors_of_all(leaves) if holder.length > len(leaves) else None
         tensors = [link.value for link in leaves] if whole is None else whole
         scale = max(holder.length / len(tensors), 1) if whole is None else 1

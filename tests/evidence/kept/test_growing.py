@@ -195,7 +195,7 @@ class Inputs:
 
 
 def test_lists_in_one_dict_are_one_cause_that_grows_by_all_of_them() -> None:
-    """In evaluation from its first batch on, though nobody looked at that one."""
+    """In evaluation from its first batch on, though that one was not sampled."""
     inputs, model = Inputs(), nn.Linear(2, 2)
     with Loop(model, kinds=[ScansProbe]) as loop:
         for number in loop.batches(40, Stage.VALIDATION):

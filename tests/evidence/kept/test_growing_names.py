@@ -369,37 +369,30 @@ def watch_tables(model: nn.Module) -> None:
     model[0].register_forward_hook(copy_rows)  # type: ignore[operator]
 
 
-def test_hooks_that_pile_up_on_a_part_are_named_where_they_are_registered(tmp_path: Path) -> None:
-    """What a module's hooks keep is no part of the module."""
+def with_hooks_that_pile_up(device: str, logdir: Path) -> tuple[list[str], memguard.Finding]:
+    """Sixteen hooks with tables of 4 MiB: which codes there were while the run went on, and the finding at its end."""
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
-    with memguard.watch(model, device="virtual:256MiB", logdir=tmp_path, quiet=True) as guard:
+    with memguard.watch(model, device=device, logdir=logdir, quiet=True) as guard:
         for number in guard.batches(range(160)):
             if number % 10 == 0:
                 watch_tables(model)
             model(torch.rand(8, 64)).square().mean().backward()
             model.zero_grad()
+        running = [finding.code for finding in guard.findings]
     [found] = guard.findings
+    return running, found
+
+
+@pytest.mark.parametrize(("device", "running"), [("virtual:256MiB", ["MG301"]), ("virtual:4GiB", [])])
+def test_hooks_that_pile_up_on_a_part_are_named_where_they_are_registered(
+    device: str, running: list[str], tmp_path: Path
+) -> None:
+    """What hooks keep is no part of the module; little of the device is named as the run ends, over all hooks."""
+    told, found = with_hooks_that_pile_up(device, tmp_path)
     line = 1 + Path(__file__).read_text().splitlines().index(
         "    model[0].register_forward_hook(copy_rows)  # type: ignore[operator]"
     )
-    assert (found.code, found.holder, found.line) == ("MG301", "copy_rows", line)
-    assert found.bytes == pytest.approx(16 * 4 * MIB, rel=0.1)
-
-
-def test_growth_of_little_of_the_device_is_named_as_the_run_ends(tmp_path: Path) -> None:
-    """No rule says what it is by then, and it is most of the peak; what was made so is counted over all hooks."""
-    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
-    told: list[str] = []
-    with memguard.watch(model, device="virtual:4GiB", logdir=tmp_path, quiet=True) as guard:
-        for number in guard.batches(range(160)):
-            if number % 10 == 0:
-                watch_tables(model)
-            model(torch.rand(8, 64)).square().mean().backward()
-            model.zero_grad()
-        told += [finding.code for finding in guard.findings]
-    [found] = guard.findings
-    assert told == []
-    assert (found.code, found.holder) == ("MG301", "copy_rows")
+    assert (told, found.code, found.holder, found.line) == (running, "MG301", "copy_rows", line)
     assert found.bytes == pytest.approx(16 * 4 * MIB, rel=0.1)
 
 
