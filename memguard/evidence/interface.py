@@ -142,8 +142,6 @@ class ProbeContext:
     """Functions (file, first line) that were seen to call a model while graphs piled up."""
     jumps: int = 0
     """Times that training came to keep as much more as a model's weights take: a copy of them may have come."""
-    told: set[tuple[str | None, int | None]] = field(default_factory=set)
-    """Lines (file, line) that were told as keeping tensors: another probe that comes upon them stays silent."""
     facts: dict[tuple[object, ...], Fact] = field(default_factory=dict)
     """The newest fact of each kind about each holder."""
     kept: list[KeptOutputs] = field(default_factory=list)

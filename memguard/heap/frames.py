@@ -71,14 +71,21 @@ def user_frames(frame: FrameType | None = None) -> Iterator[FrameType]:
     Args:
         frame: Where to begin; the caller's frame if not given.
     """
-    frame = sys._getframe(1) if frame is None else frame
-    starts: list[FrameType | None] = [frame]
-    if threading.current_thread() is not threading.main_thread():
-        starts.append(sys._current_frames().get(threading.main_thread().ident or 0))
-    for start in starts:
-        while start is not None:
-            if is_user_frame(start):
-                yield start
+    start: FrameType | None = sys._getframe(1) if frame is None else frame
+    while start is not None and not is_user_frame(start):
+        start = start.f_back  # a frame of ours may hold the iterator: with that it would be a reference cycle
+    return _user_frames(start)
+
+
+def _user_frames(start: FrameType | None) -> Iterator[FrameType]:
+    is_main = threading.current_thread() is threading.main_thread()
+    while start is not None or not is_main:
+        if start is None:
+            is_main, start = True, sys._current_frames().get(threading.main_thread().ident or 0)
+        elif is_user_frame(start):
+            yield start
+            start = start.f_back
+        else:
             start = start.f_back
 
 

@@ -198,3 +198,19 @@ def test_reading_makes_no_garbage() -> None:
         assert once()() is None
     finally:
         gc.enable()
+
+
+def test_half_read_stack_holds_no_frame() -> None:
+    """Frames that are read only up to the one that was looked for keep nothing of it alive."""
+    gc.collect()
+
+    def once() -> weakref.ref[Thing]:
+        thing = Thing()
+        assert any(frame.f_code.co_name == "once" for frame in user_frames())
+        return weakref.ref(thing)
+
+    gc.disable()
+    try:
+        assert once()() is None
+    finally:
+        gc.enable()

@@ -179,7 +179,6 @@ class Keepers:
                 continue
             cause.lines.add(line)
             self._filled.append(place)
-            watch.told.add(line)
             watch.chained.update(models if carried and training else ())
             if rolled_out or (carried and evaluated):
                 watch.rolled_out.add((place.file, place.function))

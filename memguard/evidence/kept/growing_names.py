@@ -247,7 +247,6 @@ class GrowingNamesProbe(Probe):
                     if self._again is None:
                         self._follow_reported()
                     continue
-                watch.told.add((place.file, place.line))
                 self.report(fact)
 
     def _largest(

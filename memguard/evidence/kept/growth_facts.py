@@ -12,7 +12,7 @@ import torch
 from memguard.evidence.interface import ProbeContext
 from memguard.evidence.kept.census import ContainerGrowth, GraphsBelow, find_growth
 from memguard.evidence.kept.copies import copied_bytes
-from memguard.evidence.kept.views import RATIO, PinnedStorage, ReportedViews, find_pins
+from memguard.evidence.kept.views import RATIO, Line, PinnedStorage, ReportedViews, find_pins
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import outgrew
 from memguard.evidence.owners import state_of
@@ -46,8 +46,10 @@ class GrownContainers:
         report: Callable[[Fact], None],
         views: ReportedViews,
         steps_since: Callable[[int], int],
+        reported: set[Line],
     ) -> None:
         self._watch, self._report, self._views, self._steps_since = watch, report, views, steps_since
+        self._reported = reported
         self._limited: set[object] = set()
         """Where containers grow that were told before they outgrew what their length is compared with."""
         self._lengths: dict[int, int] = {}
@@ -75,13 +77,13 @@ class GrownContainers:
             is_known = growth.length >= self._lengths.get(growth.number, growth.length + 1)
             self._lengths[growth.number] = growth.length
             is_of_told = any(fact.place == place for fact in kept)  # lists in one dict, say
-            if (where in watch.told or is_known) and not is_of_told and not self._outgrew_what_limited(growth):
+            if (where in self._reported or is_known) and not is_of_told and not self._outgrew_what_limited(growth):
                 continue
             if growth.newest and trained.issuperset(growth.newest):
                 if not state.issuperset(growth.newest):  # an optimizer's own history has an end
                     self._tell_trained(growth, batches)
                 continue
-            watch.told.add(where)
+            self._reported.add(where)
             if growth.capacity is not None and not outgrew(growth.length, growth.capacity):
                 self._limited.add(where)
             if growth.graphs is not None and growth.elements >= MIN_GRAPHS:
@@ -89,7 +91,7 @@ class GrownContainers:
                     self._tell_graphs(growth, growth.graphs, batches)
                 else:
                     del self._lengths[growth.number]
-                    watch.told.discard(where)  # losses of one step, perhaps: to be seen once more
+                    self._reported.discard(where)  # losses of one step, perhaps: to be seen once more
                 continue
             if growth.is_module and watch.device not in ("cpu", "auto"):
                 continue  # its weights lie on the device, below no name of their own
@@ -244,24 +246,28 @@ def _is_of(pin: PinnedStorage, growth: ContainerGrowth) -> bool:
 
 
 def merge_adjacent(kept: Iterable[KeptOutputs]) -> list[KeptOutputs]:
-    """Of lists that are filled side by side the one that stands first, with what all of them keep."""
-    joined: list[KeptOutputs] = []
+    """Of lists that are filled side by side the one that keeps most, with what all of them keep."""
+    groups: list[list[KeptOutputs]] = []
     for fact in kept:
-        at = next((i for i, other in enumerate(joined) if _are_one(fact, other)), None)
-        if at is None:
-            joined.append(fact)
-            continue
-        one, other = sorted((joined[at], fact), key=lambda fact: fact.place.line or 0)
-        joined[at] = replace(
-            one,
-            tensors=one.tensors + other.tensors,
-            first_batch=min(one.first_batch, other.first_batch),
-            bytes=one.bytes + other.bytes,
-            bytes_per_batch=one.bytes_per_batch + other.bytes_per_batch,
-            what=one.what or other.what,
-            beside=one.beside if one.place == other.place else (*one.beside, other.place.holder or "", *other.beside),
-        )
-    return joined
+        group = next((group for group in groups if any(_are_one(fact, other) for other in group)), None)
+        if group is None:
+            groups.append(group := [])
+        group.append(fact)
+    return [_joined(sorted(group, key=lambda fact: fact.place.line or 0)) for group in groups]
+
+
+def _joined(group: list[KeptOutputs]) -> KeptOutputs:
+    most = max(group, key=lambda fact: fact.bytes)
+    holders = dict.fromkeys(fact.place.holder or "" for fact in group if fact.place != most.place)
+    return replace(
+        most,
+        tensors=sum(fact.tensors for fact in group),
+        first_batch=min(fact.first_batch for fact in group),
+        bytes=sum(fact.bytes for fact in group),
+        bytes_per_batch=sum(fact.bytes_per_batch for fact in group),
+        what=next((fact.what for fact in group if fact.what), None),
+        beside=tuple(holders),
+    )
 
 
 def _are_one(fact: KeptOutputs, other: KeptOutputs) -> bool:

@@ -227,7 +227,6 @@ class OutputsProbe(Probe):
             again = _Kept({output.key for output in old})
             extra = watch.roots()
             bounded = not outlives_its_turn(lambda t: again(t) is not None, models=watch.models, extra=extra)
-        watch.told.add((place.file, place.line))
         if is_on_host(place):
             return
         if kept.pinned > VIEW_TIMES * kept.used:

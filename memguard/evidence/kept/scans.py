@@ -15,7 +15,7 @@ from memguard.evidence.kept.copies import CopyGroups, find_copies
 from memguard.evidence.kept.exceptions import find_stored
 from memguard.evidence.kept.growth_facts import MIN_HOST_BYTES, MIN_PIN_BYTES, GrownContainers
 from memguard.evidence.kept.incremental_scan import BEGINS, ScanSchedule
-from memguard.evidence.kept.views import ReportedViews, find_pins, used_state
+from memguard.evidence.kept.views import Line, ReportedViews, find_pins, used_state
 from memguard.evidence.naming.holders import Holder, HolderSearch
 from memguard.evidence.owners import state_of
 from memguard.heap.containers import length_of, newest_of
@@ -59,8 +59,10 @@ class ScansProbe(Probe):
         """Batches and optimizer steps so far, at the slices of the last rounds."""
         self._rose: int | None = None
         """When the floor was last seen to rise, and rounds were asked for."""
-        self._views = ReportedViews(self.watch, self.report)
-        self._grown = GrownContainers(self.watch, self.report, self._views, self._steps_since)
+        self._reported: set[Line] = set()
+        """Statements that a fact of this probe is about."""
+        self._views = ReportedViews(self.watch, self.report, self._reported)
+        self._grown = GrownContainers(self.watch, self.report, self._views, self._steps_since, self._reported)
         self._piles = CopyGroups()
         self._exceptions: set[object] = set()
         self._evaluated: frozenset[int] = frozenset()
@@ -130,11 +132,11 @@ class ScansProbe(Probe):
         if suspicions is None:
             return
         if suspicions.swollen:
-            for fact in swollen_facts(watch, suspicions.swollen):
+            for fact in swollen_facts(watch, suspicions.swollen, self._reported):
                 self.report(fact)
         if handed := suspicions.handed - self._explained:
             self._explained |= handed
-            for fact in handed_facts(watch, handed):
+            for fact in handed_facts(watch, handed, self._reported):
                 self.report(fact)
         fresh = suspicions.exceptions - self._explained
         if watch.stage is Stage.TRAIN:
@@ -188,12 +190,13 @@ class ScansProbe(Probe):
                 self.report(held)
 
 
-def swollen_facts(watch: ProbeContext, swollen: Mapping[int, ObjectGrowth]) -> Iterator[Fact]:
+def swollen_facts(watch: ProbeContext, swollen: Mapping[int, ObjectGrowth], reported: set[Line]) -> Iterator[Fact]:
     """Single objects that a statement makes larger with every batch, or hangs on the graph of the last.
 
     Args:
         watch: The run.
         swollen: What grew, by the ids of tensors, arrays and texts that are alive.
+        reported: Statements of earlier facts, to which these are added.
     """
     survey = HolderSearch(models=watch.models, extra=watch.roots())
     met = [(link, swollen[id(link.value)]) for link in survey.snapshot.tensors if id(link.value) in swollen]
@@ -202,25 +205,25 @@ def swollen_facts(watch: ProbeContext, swollen: Mapping[int, ObjectGrowth]) -> I
             [(link, 0) for link, one in met if bool(one.nodes) is graph], graph=graph
         ):
             found = max((swollen[id(link.value)] for link in links), key=lambda found: found.bytes + found.nodes)
-            if _is_new(watch, holder) and (fact := _of_tensor(watch, holder.place, found)) is not None:
+            if _is_new(holder, reported) and (fact := _of_tensor(watch, holder.place, found)) is not None:
                 yield fact
     blocks = [(link, 0) for link in survey.snapshot.links if id(link.value) in swollen]
     for holder, links in survey.by_holder(blocks, plain=True):
-        if _is_new(watch, holder):
+        if _is_new(holder, reported):
             yield _of_block(
                 watch, holder.place, max((swollen[id(link.value)] for link in links), key=lambda one: one.bytes)
             )
 
 
-def handed_facts(watch: ProbeContext, containers: frozenset[int]) -> Iterator[Fact]:
+def handed_facts(watch: ProbeContext, containers: frozenset[int], reported: set[Line]) -> Iterator[Fact]:
     """Containers of what DataLoader workers handed over, though nothing is added to them any more."""
     survey = HolderSearch(models=watch.models, extra=watch.roots())
     for link in [link for link in survey.snapshot.links if id(link.value) in containers]:
         place, length = survey.cause(link), length_of(link.value)
         where = (place.file, place.line)
-        if place.file is None or where in watch.told:
+        if place.file is None or where in reported:
             continue
-        watch.told.add(where)
+        reported.add(where)
         yield KeptOnHost(
             **watch.now,
             place=place,
@@ -231,17 +234,17 @@ def handed_facts(watch: ProbeContext, containers: frozenset[int]) -> Iterator[Fa
         )
 
 
-def _is_new(watch: ProbeContext, holder: Holder) -> bool:
-    """Whether a statement adds to something that stays, and no finding names it yet."""
+def _is_new(holder: Holder, reported: set[Line]) -> bool:
+    """Whether a statement adds to something that stays, and no fact is about it yet."""
     place = holder.place
     where = (place.file, place.line)
-    if not holder.grows or where in watch.told or keeps_a_slice(place.source):
+    if not holder.grows or where in reported or keeps_a_slice(place.source):
         return False
     if is_made_anew(place.file, place.line, place.holder):
         return False
     if is_new_item(place.source, symbol_of(place.holder)[0]):  # a larger element beside the last one, which stays
         return False
-    watch.told.add(where)
+    reported.add(where)
     return True
 
 

@@ -17,6 +17,8 @@ from memguard.heap.walk import Link
 from memguard.records.facts import Fact, Place, ViewsPinStorage
 from memguard.torch_objects.storages import storage_key, storages_of, users_of
 
+Line = tuple[str | None, int | None]
+"""Of a statement: its file and its number."""
 MIN_STORAGE_BYTES = 1 << 20
 RATIO = 8
 """A storage is pinned if all views of it together, times this, are still smaller."""
@@ -133,9 +135,9 @@ LARGER = 2
 class ReportedViews:
     """Reports pinned storages, and remembers of which lines."""
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        self._watch, self._report = watch, report
-        self._told: dict[tuple[str | None, int | None], ViewsPinStorage] = {}
+    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None], reported: set[Line]) -> None:
+        self._watch, self._report, self._reported = watch, report, reported
+        self._told: dict[Line, ViewsPinStorage] = {}
 
     def tell(self, pins: tuple[PinnedStorage, ...], known: frozenset[int]) -> None:
         """Of views that pin what was confirmed."""
@@ -145,11 +147,11 @@ class ReportedViews:
             told = self._told.get(where)
             if told and told.since != watch.rises_since and pin.pinned_bytes >= LARGER * told.pinned_bytes:
                 self.report_one(pin, grows=told.grows)
-            if where in watch.told or not known & pin.storages:
+            if where in self._reported or not known & pin.storages:
                 continue
             if any(is_told(storages, pin.storages) for storages in watch.pinned):
                 continue  # where they were collected: a list that is handed on, or has got longer
-            watch.told.add(where)
+            self._reported.add(where)
             self.report_one(pin, grows=False)
 
     def report_one(self, pin: PinnedStorage, *, grows: bool) -> None:
