@@ -183,6 +183,21 @@ def test_copies_seen_from_afar_are_those_of_the_list_that_keeps_them() -> None:
     assert settle([copies, listed, larger]) == [listed, larger]
 
 
+def test_models_that_pile_up_and_are_found_by_their_weights_too_are_one_cause() -> None:
+    """Under the name that grows, though the weights were first met in other objects; few of them are another copy."""
+    pile = kept("MG308", holder="Bus.listeners", count=42, bytes=60 * MIB)
+    held = claim(code="MG308", holder="population", line=73, count=140, bytes=58 * MIB, evidence=Evidence.HELD)
+    assert settle([held, pile]) == [replace(pile, explains=(held.cause,))]
+    assert len(settle([replace(held, bytes=2 * MIB), pile])) == 2
+
+
+def test_what_views_of_a_list_keep_is_no_second_word_on_the_list() -> None:
+    """That they keep whole storages says more than that elements are added; that their graphs live says more still."""
+    views, tensors, graphs = kept("MG302"), kept("MG301"), kept("MG101")
+    assert [one.code for one in settle([tensors, views])] == ["MG302"]
+    assert [one.code for one in settle([tensors, views, graphs])] == ["MG101"]
+
+
 def test_a_variable_made_again_while_it_is_alive_is_one_cause() -> None:
     """Letting it go first ends both: it is not alive at the peak, and there are not two."""
     alive = claim(code="MG304", holder="noise", line=11, evidence=Evidence.PEAK)

@@ -65,6 +65,11 @@ def is_user_frame(frame: FrameType) -> bool:
     return is_user_module(name if type(name) is str else "", frame.f_code.co_filename)
 
 
+def starts_program(frame: FrameType) -> bool:
+    """Whether `memguard run` starts the program in a frame: what called it is no part of that program."""
+    return frame.f_code.co_name == "_execute" and frame.f_globals.get("__name__") == "memguard.integrations.script"
+
+
 def user_frames(frame: FrameType | None = None) -> Iterator[FrameType]:
     """The user's frames, innermost first: those of the calling thread, then those of the main thread.
 
@@ -86,7 +91,7 @@ def _user_frames(start: FrameType | None) -> Iterator[FrameType]:
             yield start
             start = start.f_back
         else:
-            start = start.f_back
+            start = None if starts_program(start) else start.f_back
 
 
 def running_frames() -> set[int]:

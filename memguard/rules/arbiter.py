@@ -32,11 +32,18 @@ class Relation(enum.Enum):
 GROWTH_CODE: Final = "MG501"
 """What tells of the curve, where nobody is known who keeps at least half of what it rose by."""
 SUPERSEDES: Final[Mapping[str, Mapping[str, Relation]]] = {
-    "MG101": {"MG106": Relation.LINE, "MG301": Relation.LINE, "MG303": Relation.LINE, "MG501": Relation.LINE},
+    "MG101": {
+        "MG106": Relation.LINE,
+        "MG301": Relation.LINE,
+        "MG302": Relation.LINE,
+        "MG303": Relation.LINE,
+        "MG501": Relation.LINE,
+    },
     "MG102": {
         "MG101": Relation.LINE,
         "MG106": Relation.LINE,
         "MG301": Relation.LINE,
+        "MG302": Relation.LINE,
         "MG303": Relation.LINE,
         "MG501": Relation.LINE,
     },
@@ -44,6 +51,7 @@ SUPERSEDES: Final[Mapping[str, Mapping[str, Relation]]] = {
         "MG103": Relation.HOLDER,
         "MG201": Relation.PLACE,
         "MG301": Relation.LINE,
+        "MG302": Relation.LINE,
         "MG303": Relation.LINE,
         "MG501": Relation.LINE,
     },
@@ -134,8 +142,14 @@ def _is_name(name: str, other: Claim) -> bool:
 def _is_seen_from_afar(claim: Claim, other: Claim) -> bool:
     """Whether the second tells of elements as large as those of the first, at most as many, and knows less of them.
 
-    Copies in objects that a list keeps are found by their weights and by the list: the list is what to change.
+    Copies in objects that a list keeps are found by their weights and by the list: the list is what to change. By their
+    weights other objects that have them may come first.
     """
+    grows, held = claim.evidence is Evidence.GROWTH and claim.line is not None, other.evidence is Evidence.HELD
+    if claim.code == other.code and grows and held:
+        all_bytes = claim.bytes or 0
+        if EXPLAINED * all_bytes <= (other.bytes or 0) <= all_bytes:
+            return True
     one, each = claim.each_bytes, other.each_bytes
     if claim.line is None or one is None or each is None or other.evidence is not Evidence.HELD:
         return False

@@ -13,6 +13,8 @@ from memguard.text.places import place_text
 
 SOME_OF_PEAK, LEAST_REMARK = 0.05, 256 * 1024
 """Of a batch's peak: less is not even remarked on; as the probes measure (`probes.worth`), which no rule may import."""
+REMEDY_OF_NUMBERS: Final = "store loss.item(), or a copy of the number alone: loss.detach().clone()."
+"""Of tensors with one number each and the storage of what it was computed from."""
 
 
 def at(place: Place) -> str:

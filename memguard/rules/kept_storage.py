@@ -10,7 +10,7 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import Fact, KeptOutputs, ModelCopies, RanOutOfMemory, ViewsPinStorage
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, Series, Stage, limit_of, room_of
-from memguard.rules.finding_text import holder, in_memory, is_on_host, plural, so_far
+from memguard.rules.finding_text import REMEDY_OF_NUMBERS, holder, in_memory, is_on_host, plural, so_far
 from memguard.rules.growth_test import WARM_UP, GrowthTest, TrainingFloor
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
@@ -88,7 +88,6 @@ MIN_SHARE_OF_NUMBERS = 1e-3
 """The same of numbers that look harmless: a log of losses, each with the storage of its elements (``mse_loss``).
 
 Less is a remark, until the floor shows that it will fill the device."""
-_REMEDY_OF_NUMBERS = "store loss.item(), or a copy of the number alone: loss.detach().clone()."
 _REMEDY_ON_HOST = (
     "keep what is computed from them, or update a metric instead, and clear what is kept when the epoch ends."
 )
@@ -194,7 +193,7 @@ class OutputsAccumulate(Rule):
             severity,
             f"{who_keeps(fact, beside)} {what} since batch {fact.first_batch} {in_memory(run)}: "
             f"{format_bytes(fact.bytes)}{so_far(run)}{more}.",
-            fact.remedy or (_REMEDY_OF_NUMBERS if fact.numbers else _REMEDY_ON_HOST if is_on_host(run) else _REMEDY),
+            fact.remedy or (REMEDY_OF_NUMBERS if fact.numbers else _REMEDY_ON_HOST if is_on_host(run) else _REMEDY),
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
             evidence=Evidence.GROWTH if fact.bytes_per_batch else Evidence.HELD,

@@ -19,7 +19,7 @@ from memguard.records.facts import (
 )
 from memguard.records.findings import Severity
 from memguard.records.stats import Run
-from memguard.rules.finding_text import at, from_post_mortem, holder, in_code, plural, so_far
+from memguard.rules.finding_text import REMEDY_OF_NUMBERS, at, from_post_mortem, holder, in_code, plural, so_far
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
 
@@ -289,12 +289,14 @@ class MicroBatchGraph(Rule):
     def _of_unread(self, fact: UnreadStorages) -> Claim:
         """What micro-batches put aside, and nobody reads again."""
         peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
+        is_much = fact.bytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST)
+        remedy = f"take each out of {fact.place.holder or 'it'} where it is read for the last time (pop)."
         return self.claim(
             fact,
-            Severity.WARNING if fact.bytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST) else Severity.INFO,
+            Severity.WARNING if is_much and not fact.numbers else Severity.INFO,
             f"{holder(fact.place)} kept {format_bytes(fact.bytes)}{peak} of {plural(fact.forwards, 'micro-batch')} "
             "until the optimizer's step: later micro-batches did not read them, and they went unread.",
-            fact.remedy or f"take each out of {fact.place.holder or 'it'} where it is read for the last time (pop).",
+            REMEDY_OF_NUMBERS if fact.numbers else fact.remedy or remedy,
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,
             count=fact.forwards,

@@ -12,6 +12,7 @@ from memguard.records.stats import Run, limit_of
 from memguard.rules.finding_text import at, plural
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
+from memguard.thresholds import NOTABLE_SHARE
 
 MUCH_OF_PEAK, LEAST = 0.2, 1024**2
 """Share of the peak, and bytes, from which gradients that nothing takes are worth a warning; less is a remark."""
@@ -20,6 +21,7 @@ DERIVATIVE_SHARE, DERIVATIVE_BYTES = 0.03, 64 * 1024**2
 
 
 _ADVICE = "put the evaluation under `with torch.no_grad():`, or decorate its function with @torch.no_grad()."
+_ADVICE_ON_VALUES = "put them under `with torch.no_grad():`, or decorate their function with @torch.no_grad()."
 
 
 @final
@@ -75,7 +77,7 @@ class EvalGraph(Rule):
             yield self._derivative(fact, run, size)
             return
         if fact.training:
-            yield self._in_training(fact, f"{called} built at least {plural(fact.count, 'graph')}", size)
+            yield self._in_training(fact, run, f"{called} built at least {plural(fact.count, 'graph')}", size)
             return
         yield self.claim(
             fact,
@@ -90,7 +92,9 @@ class EvalGraph(Rule):
             since=fact.first_batch,
         )
 
-    def _in_training(self, fact: UnusedGraphs, built: str, size: str) -> Claim:
+    def _in_training(self, fact: UnusedGraphs, run: Run, built: str, size: str) -> Claim:
+        nbytes = fact.bytes and fact.bytes * fact.alive
+        is_small = nbytes is not None and nbytes < NOTABLE_SHARE * (run.peak_bytes or 0)  # of one layer, say
         if fact.alone:
             message = (
                 f"{built} in training that died without a backward{size}, while backwards run through those of its "
@@ -99,16 +103,16 @@ class EvalGraph(Rule):
             advice = "put this call alone under `with torch.no_grad():`, for other calls of it need their graphs."
         else:
             message = (
-                f"{built} in a row, in training mode, that died without a backward{size}: this looks like an "
-                "evaluation that forgot both model.eval() and torch.no_grad()."
+                f"{built} in a row, in training mode, that died without a backward{size}: of these forwards the values "
+                "alone are used."
             )
-            advice = f"call model.eval() before it and model.train() after it, and {_ADVICE}"
+            advice = f"{_ADVICE_ON_VALUES} In an evaluation call model.eval() before, and model.train() after it."
         return self.claim(
             fact,
-            Severity.WARNING,
+            Severity.INFO if is_small else Severity.WARNING,
             message,
             advice,
-            nbytes=fact.bytes and fact.bytes * fact.alive,
+            nbytes=nbytes,
             name=fact.module,
             since=fact.first_batch,
             evidence=Evidence.PEAK,

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import ast
+import dis
 import functools
 import linecache
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import CodeType
 
 from memguard.source.model import SourceModel
 from memguard.source.vocabulary import STAGES
 
 _ENGINE = frozenset({"backward", "manual_backward", "autograd", "grad", "grad_and_value", "value_and_grad", "vjp"})
+_JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 MOST_LINES = 20_000
 """Of all files together; of a larger program nothing is said."""
 
 
-def may_train(running: Iterable[CodeType], files: Iterable[str]) -> bool:
-    """Whether any function that the running ones may call names PyTorch's engine; True also where that is not known.
+def may_train(running: Iterable[tuple[CodeType, int]], files: Iterable[str]) -> bool:
+    """Whether any function that the running ones may still call names PyTorch's engine; True where that is not known.
 
     A name counts as every function of that name: it finds too many rather than too few.
+
+    Args:
+        running: The code of each running function, and the offset of the instruction that runs (`f_lasti`).
+        files: The program's.
     """
     functions: dict[str, list[CodeType]] = {}
     lines = 0
     for file in files:
         text = linecache.getlines(file)
         lines += len(text)
-        if not text or lines > MOST_LINES:
+        if (not text and not _is_empty(file)) or lines > MOST_LINES:
             return True
         try:
             module = compile("".join(text), file, "exec", dont_inherit=True)
@@ -34,15 +41,32 @@ def may_train(running: Iterable[CodeType], files: Iterable[str]) -> bool:
             return True
         for code in _functions_in(module):
             functions.setdefault(code.co_name, []).append(code)
-    waiting, seen = [*running], set[str]()
+    waiting, seen = [_names_ahead(code, offset) for code, offset in running], set[str]()
     while waiting:
-        names = _names_in(waiting.pop())
+        names = waiting.pop()
         if not _ENGINE.isdisjoint(names):
             return True
         for name in names - seen:
             seen.add(name)
-            waiting += functions.get(name, ())
+            waiting += map(_names_in, functions.get(name, ()))
     return False
+
+
+def _names_ahead(code: CodeType, offset: int) -> set[str]:
+    """What a running function names in what it has not run yet: from the outermost loop around it to its end."""
+    steps = list(dis.get_instructions(code))
+    jumps = [(step.offset, step.argval) for step in steps if step.opcode in _JUMPS and step.argval < step.offset]
+    for after, target in sorted(jumps, reverse=True):
+        if target <= offset <= after:
+            offset = target
+    names = {step.argval for step in steps if step.offset >= offset and isinstance(step.argval, str)}
+    return names | _names_inside(code)
+
+
+def _is_empty(file: str) -> bool:
+    """Whether a file has no text at all, as an ``__init__.py`` may."""
+    path = Path(file)
+    return path.is_file() and path.stat().st_size == 0
 
 
 def _functions_in(code: CodeType) -> Iterator[CodeType]:
@@ -55,12 +79,13 @@ def _functions_in(code: CodeType) -> Iterator[CodeType]:
 
 def _names_in(code: CodeType) -> set[str]:
     """What a function names, with its lambdas and comprehensions; a class that is named runs any of its methods."""
-    names = {*code.co_names, *code.co_freevars, *code.co_cellvars, *code.co_varnames}
-    if code.co_name != "<module>":
-        for inner in code.co_consts:
-            if isinstance(inner, CodeType):
-                names |= _names_in(inner)
-    return names
+    return {*code.co_names, *code.co_freevars, *code.co_cellvars, *code.co_varnames} | _names_inside(code)
+
+
+def _names_inside(code: CodeType) -> set[str]:
+    """What its lambdas and comprehensions name; those of a module are functions, each of a name."""
+    inside = [inner for inner in code.co_consts if isinstance(inner, CodeType) and code.co_name != "<module>"]
+    return set().union(*map(_names_in, inside))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -12,13 +12,14 @@ from memguard.records.facts import (
     Place,
     RetainedGraphs,
     SavedAfterBackward,
+    UnreadStorages,
     UnusedGraphs,
 )
 from memguard.records.findings import Severity
 from memguard.rules.graph_buffers import CreateGraphCycle, RetainGraph
-from memguard.rules.retained_graphs import CarriedState, RetainedGraph
+from memguard.rules.retained_graphs import CarriedState, MicroBatchGraph, RetainedGraph
 from memguard.rules.unused_graphs import EvalGraph, FrozenModelGraph
-from tests.rules.evidence import AT, GIB, MIB, PLACE, judge
+from tests.rules.evidence import AT, GIB, MIB, PLACE, judge, run_of
 
 BACKWARD = Place(file="/home/me/train.py", line=52, function="main")
 
@@ -123,6 +124,20 @@ def test_one_call_of_a_trained_model_is_no_forgotten_eval() -> None:
     assert "model.eval()" in row.advice
     (call,) = judge(EvalGraph(), replace(fact, alone=True))
     assert "values alone" in call.message and "this call alone" in call.advice and "eval()" not in call.advice
+
+
+def test_a_graph_that_dies_in_training_is_a_warning_where_the_peak_would_miss_it() -> None:
+    """That of one layer, of which only the values are wanted, is a remark."""
+    fact = UnusedGraphs(**AT, module="Embedding", count=4, forwards=5, bytes=256 * MIB, training=True)
+    found = [judge(EvalGraph(), fact, run=run_of(peak_bytes=peak)) for peak in (2 * GIB, 20 * GIB)]
+    assert [one.severity for (one,) in found] == [Severity.WARNING, Severity.INFO]
+
+
+def test_numbers_that_micro_batches_leave_are_a_remark() -> None:
+    """A loss may have the storage of its elements: the number alone is to be kept."""
+    fact = UnreadStorages(**AT, bytes=GIB, forwards=7, within_step=True, peak_bytes=4 * GIB, numbers=True)
+    (found,) = judge(MicroBatchGraph(), fact)
+    assert found.severity is Severity.INFO and ".item()" in found.advice
 
 
 @pytest.mark.parametrize(("nbytes", "severity"), [(64 * MIB, Severity.INFO), (GIB, Severity.WARNING)])

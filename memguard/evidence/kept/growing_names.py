@@ -20,6 +20,7 @@ from memguard.evidence.owners import state_of
 from memguard.heap.children import LRU_CACHE
 from memguard.records.facts import (
     Fact,
+    KeptOnHost,
     KeptOutputs,
     Place,
 )
@@ -237,17 +238,22 @@ class GrowingNamesProbe(Probe):
             place = survey.cause(one.link, tensors=not one.weights)
             if not waits:
                 self._told[name] = place
-            if not is_on_host(place) and place.line is not None:
-                grown, batches = _growth(name, first, last), max(last.batches - first.batches, 1)
-                rate = 0.0 if has_jumped else grown / batches
-                since = max(watch.batch - round(one.bytes() / grown * batches), 0)
-                fact = self._fact(place, one, rate, since, self._parts(name, kept))
-                if waits:
-                    self._waiting[name] = fact
-                    if self._again is None:
-                        self._follow_reported()
-                    continue
-                self.report(fact)
+            if place.line is None:
+                continue
+            grown, batches = _growth(name, first, last), max(last.batches - first.batches, 1)
+            rate = 0.0 if has_jumped else grown / batches
+            since = max(watch.batch - round(one.bytes() / grown * batches), 0)
+            if is_on_host(place):  # as on a GPU: a virtual one counts what is copied to the host as its own
+                self._told[name] = place
+                self.report(self._on_host(place, one, rate, since))
+                continue
+            fact = self._fact(place, one, rate, since, self._parts(name, kept))
+            if waits:
+                self._waiting[name] = fact
+                if self._again is None:
+                    self._follow_reported()
+                continue
+            self.report(fact)
 
     def _largest(
         self, kept: Mapping[Name, Kept], first: _Look, last: _Look, taken: set[int], *, least: float
@@ -297,6 +303,19 @@ class GrowingNamesProbe(Probe):
             capacity=capacity,
             measured=True,
             parts=parts,
+        )
+
+    def _on_host(self, place: Place, one: Kept, rate: float, first_batch: int) -> KeptOnHost:
+        bounds = bounds_of(place.file, place.line, place.holder)
+        return KeptOnHost(
+            **self.watch.now,
+            place=place,
+            elements=one.elements or len(one.objects),
+            bytes=one.bytes(),
+            bytes_per_batch=rate,
+            first_batch=first_batch,
+            bounded=bool(bounds & ~Bound.ENDS_LAST),
+            by_key=bool(bounds & Bound.KEYED) and not bounds & ~(Bound.ENDS_LAST | Bound.KEYED),
         )
 
     def _parts(self, name: Name, kept: Mapping[Name, Kept]) -> tuple[str, ...]:

@@ -52,6 +52,8 @@ class _Suspect:
     peak: int | None
     is_state: bool
     """Whether it is an optimizer's."""
+    numbers: bool
+    """Whether each is one number, with the storage of what it was computed from."""
 
     def let_go(self) -> tuple[Place, str]:
         """Of the names the one that let go of it: that of the outermost object that is gone, and the way on."""
@@ -216,7 +218,8 @@ class UnreadProbe(Probe):
             around = [link for link in trail if is_user_class(type(link.value)) and _dies(link.value)]
             ways = [(weakref.ref(link.value), survey.cause(link), _way_on(link, trail)) for link in around]
             forwards = len(births) if within_step else min(map(self._idle, new))
-            self._add(place, ways, new, forwards, least, within_step=within_step)
+            numbers = all(link.value.numel() == 1 for link in named[place])
+            self._add(place, ways, new, forwards, least, within_step=within_step, numbers=numbers)
 
     def _survey(self) -> HolderSearch:
         watch = self.watch
@@ -232,11 +235,12 @@ class UnreadProbe(Probe):
         *,
         within_step: bool = False,
         is_state: bool = False,
+        numbers: bool = False,
     ) -> None:
         self._known.update((id(use), use) for use in new)
         uses = [(use, use.used) for use in new]
         peak = self.watch.peak_bytes
-        self._suspects.append(_Suspect(place, around, uses, forwards, within_step, least, peak, is_state))
+        self._suspects.append(_Suspect(place, around, uses, forwards, within_step, least, peak, is_state, numbers))
 
     def _conclude(self, *, is_over: bool = False) -> None:
         """Reports what went unread, or is unread as the run ends; what was read after all is forgotten."""
@@ -264,6 +268,7 @@ class UnreadProbe(Probe):
                     inside=way or None,
                     within_step=within_step,
                     peak_bytes=max(first.peak or 0, self.watch.peak_bytes or 0) or None,
+                    numbers=first.numbers,
                     remedy=OF_STATES if first.is_state else remedy_of_stash(place),
                 )
             )

@@ -3,15 +3,15 @@
 The rules, in words. A forward in training mode opens a training batch. Further forwards belong to it until something
 came between: after a backward, the next forward is another (micro-)batch; so it is after an optimizer step, which
 closes the batch at once. A backward that builds a graph itself (``create_graph``) is to be followed by another: the
-batch goes on. In a program that never had a backward nor a step, each forward is a batch, for nothing is trained there:
-after a few where no backward can be called as the source has it, else after a thousand. Forwards inside a step's
-closure belong to the step's batch, which the first of them opens where none is open; a step that goes on and on is all
-of the training, and each evaluation of its closure is a batch. A forward in eval mode is a batch of evaluation, unless
-it is another model's beside one in training (a teacher, a frozen encoder): then it is part of that batch. So is one in
-training mode without gradients, between a forward and its backward: a target of the loss. So is what a method of a
-model asks its parts for, word after word, until what began the batch is called again. Where optimizers step and no
-forward is known for long (copies of the model are trained, and it gets their gradients), each step is a batch; from the
-first on where no root can be called at all.
+batch goes on. Where no backward can come any more, as the source has it, each forward is a batch, for nothing is
+trained there: after a few forwards, or after many where the program had backwards before; in one that never had any,
+whatever the source says, after a thousand. Forwards inside a step's closure belong to the step's batch, which the first
+of them opens where none is open; a step that goes on and on is all of the training, and each evaluation of its closure
+is a batch. A forward in eval mode is a batch of evaluation, unless it is another model's beside one in training (a
+teacher, a frozen encoder): then it is part of that batch. So is one in training mode without gradients, between a
+forward and its backward: a target of the loss. So is what a method of a model asks its parts for, word after word,
+until what began the batch is called again. Where optimizers step and no forward is known for long (copies of the model
+are trained, and it gets their gradients), each step is a batch; from the first on where no root can be called at all.
 `guard.batches(loader)` says it exactly, and then nothing is inferred.
 
 Long because all of these rules share what is known of the open batch.
@@ -46,6 +46,8 @@ class BatchListener(Protocol):
 
 CROWDED = 3
 """Forwards in one training batch, after its first, that make it worth a look."""
+LONG = 64
+"""The same where batches had backwards, and this one has more than twice the forwards of any of them."""
 MOST_BEFORE_BACKWARD = 1024
 """Forwards of the first batch without a backward, after which none is waited for: more than the steps of an episode."""
 MOST_DERIVATIVES = 64
@@ -107,6 +109,8 @@ class BatchInference:
         """Forwards of the open training batch that no backward came to, less those for values between them."""
         self._served = False
         """Whether an ordinary backward, or a step, ended a batch so far."""
+        self._longest = 0
+        """Further forwards that a batch had before its backward, at most."""
         self.trains_nothing = False
         """Whether no forward of so many was followed by a backward or a step."""
         self.hears_forwards = True
@@ -176,8 +180,9 @@ class BatchInference:
             self._further += 1
             if self._further == CROWDED:
                 self._listener.crowded()
-                if not self._served and not self._may_train():
-                    self.trains_nothing = True
+            least = max(LONG, 2 * self._longest) if self._served else CROWDED
+            if self._further == least and not self._may_train():
+                self.trains_nothing = True
             if self._further >= MOST_BEFORE_BACKWARD and not self._served:
                 self.trains_nothing = True
         if training:
@@ -308,6 +313,7 @@ class BatchInference:
     def backward(self) -> None:
         """A backward entered the graph of a training forward."""
         self._backward = self._served = True
+        self._longest = max(self._longest, self._further)
         self.trains_nothing, self._waiting = False, 0
 
     def derivative(self) -> None:

@@ -22,7 +22,7 @@ from memguard.evidence.naming.names import user_files
 from memguard.evidence.shapes import describe_shapes
 from memguard.guards.no_grad import graphs_of
 from memguard.heap.containers import tensors_in
-from memguard.heap.frames import is_user_frame, user_frames
+from memguard.heap.frames import is_user_frame, starts_program, user_frames
 from memguard.heap.roots import instances_of, submodules_of
 from memguard.heap.weak_keys import WeakIdentityDict
 from memguard.integrations.loop.backward_calls import BackwardCalls
@@ -44,6 +44,8 @@ from memguard.torch_objects.storages import storages_of
 logger = logging.getLogger("memguard")
 
 
+_LOOKS = 16
+"""Batches that are sampled from the one on after which no backward is waited for."""
 _MOST_NOTED = 64
 
 
@@ -246,7 +248,10 @@ class PlainLoop:
         """A batch begins."""
         session = self.session
         self._evaluated.clear()
-        session.watch.trains_nothing = self._inference.trains_nothing
+        watch, trains_nothing = session.watch, self._inference.trains_nothing
+        if trains_nothing and not watch.trains_nothing:
+            watch.look_closely(_LOOKS, surely=True)
+        watch.trains_nothing = trains_nothing
         session.batch_start(index)
         self._express.begin(session.recorder.stage)
         if session.probes.hears_losses != (self._losses is not None):
@@ -399,7 +404,7 @@ def _may_train() -> bool:
     """Whether the running code can come to a backward: by its own names, or a library's where there is an optimizer."""
     frames = list(user_frames(sys._getframe(1)))
     files = {*user_files(), *(frame.f_code.co_filename for frame in frames)}
-    return may_train([frame.f_code for frame in frames], files) or (
+    return may_train([(frame.f_code, frame.f_lasti) for frame in frames], files) or (
         _is_called_by_library(sys._getframe(1)) and bool(instances_of(torch.optim.Optimizer))
     )
 
@@ -407,7 +412,7 @@ def _may_train() -> bool:
 def _is_called_by_library(frame: FrameType | None) -> bool:
     """Whether a function that is neither the user's nor torch's or ours is on the stack, between the user's own."""
     seen = False
-    while frame is not None:
+    while frame is not None and not starts_program(frame):
         if is_user_frame(frame):
             if seen:
                 return True

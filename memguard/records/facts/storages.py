@@ -99,6 +99,8 @@ class UnreadStorages(Fact):
     """The allocated peak of the batch in which they were found."""
     inside: str | None = None
     """What of the object under that name has them, like ``"answer.past_key_values"``."""
+    numbers: bool = False
+    """Whether each is one number, with the storage of what it was computed from: as ``mse_loss`` gives it."""
     remedy: str | None = None
     """What to change in the hooks that put them aside, where such hooks do."""
 

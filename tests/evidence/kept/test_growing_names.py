@@ -417,7 +417,7 @@ def test_lists_that_are_filled_side_by_side_are_measured_together_to_the_end(tmp
             model.zero_grad()
             scored.add()
     [found] = guard.findings
-    assert found.holder == "Scored.scores" and "`Scored.labels` beside it" in found.message
+    assert found.holder == "Scored.labels" and "`Scored.scores` beside it" in found.message
     assert found.bytes == pytest.approx(60 * 1.5 * MIB, rel=0.05)
 
 
@@ -442,3 +442,24 @@ def test_arrays_that_show_tensors_are_what_keeps_them(tmp_path: Path) -> None:
     found = next(finding for finding in guard.findings if finding.code == "MG301")
     assert found.holder == "answers"
     assert found.bytes == pytest.approx(16 * 4 * MIB, rel=0.1)
+
+
+class States:
+    """What an evaluation brings to the host: the list is made anew each time."""
+
+    tokens: tuple[torch.Tensor, ...] | list[torch.Tensor] = ()
+
+    def add(self) -> None:
+        self.tokens = [*self.tokens, torch.rand(64, 1024).cpu()]
+
+
+def test_what_is_copied_to_the_host_is_told_as_kept_there(tmp_path: Path) -> None:
+    """As on a GPU: a virtual device counts it as its own, and its rise is what shows the name."""
+    model, states = nn.Linear(64, 64), States()
+    with memguard.watch(model, device="virtual:256MiB", logdir=tmp_path, quiet=True) as guard:
+        for _ in guard.batches(range(100)):
+            model(torch.rand(8, 64)).square().mean().backward()
+            model.zero_grad()
+            states.add()
+    [found] = guard.findings
+    assert (found.code, found.holder) == ("MG701", "States.tokens")

@@ -7,6 +7,7 @@ from torch import nn
 
 import memguard
 from memguard.integrations.loop.inference import (
+    LONG,
     MOST_BARE,
     MOST_BEFORE_BACKWARD,
     MOST_EVALUATIONS,
@@ -40,7 +41,7 @@ class Told:
         self.events.append("/")
 
 
-def infer(events: str) -> str:
+def infer(events: str, *, may_train: bool = True) -> str:
     """Plays events.
 
     T and E are forwards of model 1 in training and evaluation, t and e of model 2, p of a part in evaluation, b a
@@ -48,7 +49,7 @@ def infer(events: str) -> str:
     n, v and w are forwards of models 1, 3 and 4 in training mode without gradients.
     """
     told = Told()
-    loop = BatchInference(told)
+    loop = BatchInference(told, may_train=lambda: may_train)
     for event in events.replace(" ", ""):
         if event in "TEtep":
             loop.forward(1 if event.isupper() else 2, training=event in "Tt", part=event == "p")
@@ -277,6 +278,15 @@ def test_where_nothing_is_trained_each_forward_is_a_batch_after_many() -> None:
     assert infer(many + "TTT") == "train ( ? ) ( ) ( ) ( )"
     assert infer(many + "TTTb[] TTTb[]") == "train ( ? ) ( ) ( ) ( ) ( )"
     assert infer("Tb[]" + many + "TTT") == "train ( ) ( ? )"
+
+
+def test_after_training_a_long_row_of_forwards_is_a_roll_out_where_no_backward_can_come() -> None:
+    """More than twice the forwards that any batch had before its backward; the source is asked once."""
+    long = "T" * (LONG + 1)
+    assert infer("TTb[]" + long + "TT", may_train=False) == "train ( ) ( ? ) ( ) ( )"
+    assert infer("TTb[]" + long + "TTb[] TTb[]", may_train=False) == "train ( ) ( ? ) ( ) ( ) ( )"
+    assert infer(long + "b[]" + long + "TTb[]") == "train ( ? ) ( ? )"
+    assert infer("Tb[]" + "T" * 60 + "b[]" + "T" * 100 + "b[]", may_train=False).endswith("( ? )")
 
 
 def test_what_is_differentiated_with_a_graph_is_a_part_of_its_batch() -> None:
