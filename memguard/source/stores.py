@@ -44,19 +44,6 @@ def assigned_at(file: str, line: int) -> tuple[str, str] | None:
     return None
 
 
-def spelled(name: str, source: str | None) -> str:
-    """A variable as its user would call it: ``model(...)[1]`` for the ``_`` of ``loss, _ = model(x)``."""
-    node = parse_statement(source) if not name.strip("_") else None
-    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
-        return name
-    for target in node.targets:
-        parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
-        places = [number for number, part in enumerate(parts) if isinstance(part, ast.Name) and part.id == name]
-        if places and not any(isinstance(part, ast.Starred) for part in parts):
-            return f"{ast.unparse(node.value.func)}(...)[{places[-1]}]"
-    return name
-
-
 # What a function returns, or keeps
 
 
@@ -231,18 +218,12 @@ def is_in_loop(frame: FrameType) -> bool:
 
 
 def passes_on(place: Place, filled: Collection[Place]) -> bool:
-    """Whether a statement stores a variable as it is that another filled, or what the function of one returns.
-
-    As ``traces.append(trace)`` and ``runs.append(fit(net))`` do.
-    """
+    """Whether a statement stores a variable as it is that another filled, as ``traces.append(trace)`` does."""
     for value in _stored(parse_statement(place.source)):
-        called = called_name(value) if isinstance(value, ast.Call) else None
         for one in filled:
             if one.file != place.file or one.line == place.line or one.holder is None:
                 continue
             if isinstance(value, ast.Name) and (value.id, place.function) == (one.holder, one.function):
-                return True
-            if called is not None and called == (one.function or "").rpartition(".")[2] and _returns(one):
                 return True
     return False
 
@@ -258,15 +239,6 @@ def _stored(node: ast.stmt | None) -> Iterator[ast.expr]:
             waiting += one.values if isinstance(one, ast.Dict) else one.elts
         else:
             yield one
-
-
-def _returns(filled: Place) -> bool:
-    """Whether the function of a variable gives it back as it is."""
-    model, name = SourceModel.of(filled.file), (filled.function or "").rpartition(".")[2]
-    functions = model.functions_named(name) if model is not None else []
-    returned = [node.value for one in functions for node in ast.walk(one) if isinstance(node, ast.Return)]
-    parts = (part for value in returned for part in (value.elts if isinstance(value, ast.Tuple) else [value]))
-    return any(isinstance(part, ast.Name) and part.id == filled.holder for part in parts)
 
 
 # Statements by their text alone

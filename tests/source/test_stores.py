@@ -1,4 +1,4 @@
-"""What a variable is called that was given a name for being thrown away."""
+"""What statements store."""
 
 from __future__ import annotations
 
@@ -7,27 +7,8 @@ from pathlib import Path
 import pytest
 
 from memguard.records.facts import Place
-from memguard.source.stores import carries_itself, filled_at, keeper_of, own_keeper, passes_on, spelled
+from memguard.source.stores import carries_itself, filled_at, keeper_of, own_keeper, passes_on
 from tests.source import model_of
-
-
-@pytest.mark.parametrize(
-    ("name", "source", "called"),
-    [
-        ("_", "loss, _ = model(ids, labels=ids)  # the logits", "model(...)[1]"),
-        ("_", "_, _, out = self.net(x)", "self.net(...)[1]"),
-        ("__", "[__, h] = rnn(x)", "rnn(...)[0]"),
-        ("_", "loss, *_ = model(ids)", "_"),  # a list of them
-        ("_", "for _ in range(3):", "_"),
-        ("_", "_ = model(x)", "_"),
-        ("_", None, "_"),
-        ("out", "loss, out = model(ids)", "out"),
-    ],
-)
-def test_what_is_thrown_away_is_called_by_where_it_came_from(name: str, source: str | None, called: str) -> None:
-    """Nobody knows an underscore by its name; of several the last has the value."""
-    assert spelled(name, source) == called
-
 
 BEFORE = "def train(loader):\n    kept = {}\n    for epoch in range(2):\n        for batch in loader:\n            "
 
@@ -98,16 +79,6 @@ def test_a_variable_of_another_function_is_another_one() -> None:
     assert not passes_on(Place(file="run.py", line=9, function="other", source=store), [told])
     assert not passes_on(Place(file="else.py", line=9, function="main", source=store), [told])
     assert not passes_on(told, [told])
-
-
-@pytest.mark.parametrize(("function", "expected"), [("fit", True), ("score", False)])
-def test_what_a_function_gives_back_is_handed_on(function: str, expected: bool, tmp_path: Path) -> None:
-    """Only if it returns the variable that was told of."""
-    path = tmp_path / "run.py"
-    path.write_text(FIT)
-    told = Place(file=str(path), line=5, function=function, holder="trace", source="trace.append(net(step))")
-    place = Place(file=str(path), line=20, function="main", source=f"runs.append({function}(net))")
-    assert passes_on(place, [told]) is expected
 
 
 @pytest.mark.parametrize(

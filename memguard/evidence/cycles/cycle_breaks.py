@@ -115,19 +115,12 @@ def _is_instance(kind: type) -> bool:
 
 
 def _named(obj: Any) -> Iterator[tuple[str, Any]]:
-    """The attributes of an instance of the user's, those in slots and a module's children too."""
+    """The attributes of an instance of the user's, a module's children too."""
     for name, value in list(attributes_of(obj).items()):
         if name == "_modules" and issubclass(type(obj), nn.Module) and issubclass(type(value), dict):
             yield from list(dict.items(value))
         else:
             yield str(name), value
-    for base in mro_of(type(obj)):
-        for name, slot in namespace_of(base).items():
-            if type(slot) is types.MemberDescriptorType and is_user_class(base):
-                try:
-                    yield name, slot.__get__(obj)
-                except AttributeError:  # it was never set
-                    continue
 
 
 def _break(part: list[int], edges: list[list[Reference]], objects: list[Any]) -> tuple[Place, str, bool]:

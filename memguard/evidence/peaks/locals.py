@@ -24,7 +24,6 @@ from memguard.heap.frames import is_module_level, is_script, read_locals, user_f
 from memguard.records.facts import LargeLocals, Place, PreviousOutputsAlive
 from memguard.source.model import Sources
 from memguard.source.reads import read_local
-from memguard.source.stores import spelled
 from memguard.torch_objects.storages import owned_storages, storage_key, storages_of, users_of
 
 _NESTS = (list, tuple, dict)
@@ -320,7 +319,7 @@ class LocalsProbe(Probe):
         if not idle or nbytes < least:
             return False
         self._told.update(local.name for local in idle)
-        names = tuple(spelled(local.name, local.place.source) for local in idle)
+        names = tuple(local.name for local in idle)
         self.report(
             LargeLocals(
                 **self.watch.now,

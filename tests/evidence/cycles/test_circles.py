@@ -94,20 +94,6 @@ class Node:
             self.children[1] = Node(depth - 1, self)
 
 
-class Slotted:
-    __slots__ = ("below", "state", "up")
-
-    def __init__(self, up: Slotted | None = None) -> None:
-        self.state = torch.ones(64)
-        self.below: list[Slotted] = []
-        self.up = up  # in a slot
-
-
-def slotted() -> None:
-    top = Slotted()
-    top.below.append(Slotted(top))
-
-
 class Leaf:
     def __init__(self) -> None:
         self.state = torch.ones(64)
@@ -253,7 +239,6 @@ def grown() -> None:
         (Graph, "Nodes._parent", "the first way back"),
         (Helped, "Helped.helper", "gives itself away"),
         (lambda: Node(2), "Node.parent", "parent"),
-        (slotted, "Slotted.up", "in a slot"),
         (grown, "Leaf.above", "set from outside"),
         (lambda: Hypothesis(Hypothesis()), "Hypothesis.after", "both are known"),
         (lambda: Right().join(Left()), "Right._Right__left", "later and private"),
