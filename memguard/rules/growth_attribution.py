@@ -253,6 +253,7 @@ class GrowthAttribution:
             since = self._batches.between(known.stage, known.first_batch, known.batch)
             longer = self._batches.between(known.stage, known.first_batch, max(last, known.batch)) / max(since, 1)
             graphs, nbytes = round(longer * known.graphs), round(longer * (known.bytes or 0))
+            fact = replace(fact, counted=known.counted)
         elif nbytes is not None and not measured:
             nbytes = max(round(times * nbytes), nbytes)
         steps = fact.optimizer_steps if last == fact.last_batch else 0

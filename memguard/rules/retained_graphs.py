@@ -64,7 +64,8 @@ class RetainedGraph(Rule):
         per_batch = _per_batch(fact)
         what = f"a graph that got longer over {plural(fact.graphs, 'batch')}"
         if not fact.deepened:
-            what = f"the graphs of {plural(fact.graphs, 'batch')} alive"
+            counted = plural(fact.graphs, "graph") if fact.counted else f"the graphs of {plural(fact.graphs, 'batch')}"
+            what = f"{counted} alive"
         message = f"{_who(fact)} keeps {what}{_since(fact)}{_cost(fact, run)}."
         name = fact.place.holder or "it"
         advice = (

@@ -33,6 +33,8 @@ class RetainedGraphs(Fact):
     """Batches of the range whose forwards were followed: of the others nobody knows; 0 where all count already."""
     measured: bool = False
     """Whether the bytes are of all that the holder kept after `batch`, not of the graphs that were counted."""
+    counted: bool = False
+    """Whether `graphs` are the holder's elements that have one, of which a batch may bring several."""
     deepened: bool = False
     """Whether it is one graph, met twice, of which is known only that it got deeper in between."""
     trains: bool = True
