@@ -21,6 +21,7 @@ from memguard.records.stats import Stage
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
 from memguard.source.sites import remedy_at
+from memguard.thresholds import NOTABLE_SHARE
 from memguard.torch_objects.storages import storages_of
 
 MIN_PIN_BYTES = 64 * 1024
@@ -246,7 +247,7 @@ def _is_of(pin: PinnedStorage, growth: ContainerGrowth) -> bool:
 
 
 def merge_adjacent(kept: Iterable[KeptOutputs]) -> list[KeptOutputs]:
-    """Of lists that are filled side by side the one that keeps most, with what all of them keep."""
+    """Of lists that are filled side by side the first that keeps much, with what all of them keep."""
     groups: list[list[KeptOutputs]] = []
     for fact in kept:
         group = next((group for group in groups if any(_are_one(fact, other) for other in group)), None)
@@ -257,13 +258,14 @@ def merge_adjacent(kept: Iterable[KeptOutputs]) -> list[KeptOutputs]:
 
 
 def _joined(group: list[KeptOutputs]) -> KeptOutputs:
-    most = max(group, key=lambda fact: fact.bytes)
-    holders = dict.fromkeys(fact.place.holder or "" for fact in group if fact.place != most.place)
+    nbytes = sum(fact.bytes for fact in group)
+    lead = next(fact for fact in group if fact.bytes >= NOTABLE_SHARE * nbytes)  # no list of labels beside pictures
+    holders = dict.fromkeys(fact.place.holder or "" for fact in group if fact.place != lead.place)
     return replace(
-        most,
+        lead,
         tensors=sum(fact.tensors for fact in group),
         first_batch=min(fact.first_batch for fact in group),
-        bytes=sum(fact.bytes for fact in group),
+        bytes=nbytes,
         bytes_per_batch=sum(fact.bytes_per_batch for fact in group),
         what=next((fact.what for fact in group if fact.what), None),
         beside=tuple(holders),

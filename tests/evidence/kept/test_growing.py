@@ -176,7 +176,7 @@ def test_states_that_are_filled_side_by_side_are_told_as_one() -> None:
             metric.update(torch.zeros(64, 128), torch.zeros(64, 512))
             metric.weigh(torch.zeros(64, 64))
     first, second = loop.of(KeptOutputs)
-    assert (first.place.holder, first.beside) == ("Metric.target", ("Metric.preds",))
+    assert (first.place.holder, first.beside) == ("Metric.preds", ("Metric.target",))
     assert first.bytes_per_batch == 64 * (512 + 128) * 4
     assert (second.place.holder, second.beside) == ("Metric.weights", ())
 

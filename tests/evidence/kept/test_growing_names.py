@@ -417,7 +417,7 @@ def test_lists_that_are_filled_side_by_side_are_measured_together_to_the_end(tmp
             model.zero_grad()
             scored.add()
     [found] = guard.findings
-    assert found.holder == "Scored.labels" and "`Scored.scores` beside it" in found.message
+    assert found.holder == "Scored.scores" and "`Scored.labels` beside it" in found.message
     assert found.bytes == pytest.approx(60 * 1.5 * MIB, rel=0.05)
 
 
