@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -50,17 +51,28 @@ def rows_of(path: Path) -> list[Row]:
     for finding in () if isinstance(outcome, str) else outcome.findings:
         if finding.code not in CODES or finding.holder is None or finding.file != str(path) or not finding.bytes:
             continue
-        command = [sys.executable, "-W", "ignore", "-m", "tests.truth.count", str(path)]
-        done = subprocess.run(
-            [*command, finding.function or "<module>", finding.holder],
-            stdout=subprocess.PIPE,
-            cwd=FOLDER.parents[1],
-            check=False,
-        )
-        counted = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 and done.stdout else None
-        if counted is not None and counted["bytes"] >= LEAST_BYTES:
-            rows.append(Row(f"{path.parent.name}/{path.name}", finding, counted["count"], counted["bytes"]))
+        counted = [_counted(path, finding, name) for name in (finding.holder, *_beside(finding))]
+        if all(counted) and (nbytes := sum(one["bytes"] for one in counted)) >= LEAST_BYTES:
+            elements = [one["count"] for one in counted]
+            count = None if None in elements else sum(elements)
+            rows.append(Row(f"{path.parent.name}/{path.name}", finding, count, nbytes))
     return rows
+
+
+def _beside(finding: Finding) -> list[str]:
+    """Names that are filled beside the holder, and that the finding counts with it."""
+    found = re.search(r"keeps, with (.*?) beside it,", finding.message)
+    return re.findall(r"`(.+?)`", found[1]) if found else []
+
+
+def _counted(path: Path, finding: Finding, holder: str) -> dict[str, int]:
+    """What a name of the program holds at the end; nothing where it was not met."""
+    command = [sys.executable, "-W", "ignore", "-m", "tests.truth.count", str(path)]
+    done = subprocess.run(
+        [*command, finding.function or "<module>", holder], stdout=subprocess.PIPE, cwd=FOLDER.parents[1], check=False
+    )
+    answer = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 and done.stdout else None
+    return answer or {}
 
 
 def table(rows: list[Row]) -> str:
