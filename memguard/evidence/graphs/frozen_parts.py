@@ -186,8 +186,10 @@ class InnerFrozenProbe(Probe):
 
     def _search(self) -> None:
         held = held_parameters(self.watch.optimizers)
-        models = self._new_models()
-        for model in models:
+        for mark in list(self.watch.ledger.live.values()):  # a list may keep the losses, and with them all graphs
+            if mark.used and mark.batch >= self._first:
+                self._used.setdefault(mark.module, [0, 0])[1] += 1
+        for model in self._new_models():
             if sum(len(part._parameters) for part in parts_of(model)) > MOST_OWNED:
                 continue
             unused, used = self._used.get(id(model), (0, 0))

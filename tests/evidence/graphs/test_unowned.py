@@ -14,11 +14,14 @@ from memguard.records.facts import UntakenGradients, UnusedGraphs
 from tests.evidence.loop import Loop
 
 
-def run(*, teacher_optimizer: bool = False, averaged: bool = False, inputs_want_gradients: bool = False) -> Loop:
+def run(
+    *, teacher_optimizer: bool = False, averaged: bool = False, inputs_want_gradients: bool = False, keeps: bool = False
+) -> Loop:
     student = nn.Linear(6, 6)
     teacher = copy.deepcopy(student)
     optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
     other = torch.optim.SGD(teacher.parameters(), lr=0.01) if teacher_optimizer else None
+    losses: list[torch.Tensor] = []
     with Loop(student, teacher, kinds=[InnerFrozenProbe]) as loop:
         for _ in loop.batches(20):
             x = torch.randn(4, 6, requires_grad=inputs_want_gradients)
@@ -27,17 +30,20 @@ def run(*, teacher_optimizer: bool = False, averaged: bool = False, inputs_want_
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            if keeps:
+                losses.append(loss)
             if averaged:
                 with torch.no_grad():
                     for old, new in zip(teacher.parameters(), student.parameters(), strict=True):
                         old.lerp_(new, 0.1)
-    del other
+    del other, losses
     return loop
 
 
-def test_a_teacher_that_gets_gradients_is_told_with_the_line() -> None:
+@pytest.mark.parametrize("keeps", [pytest.param(False, id="-"), pytest.param(True, id="a list keeps all graphs")])
+def test_a_teacher_that_gets_gradients_is_told_with_the_line(*, keeps: bool) -> None:
     """No optimizer holds its weights, they never change, and nothing in front of it wants a gradient."""
-    (fact,) = run().of(UnusedGraphs)
+    (fact,) = run(keeps=keeps).of(UnusedGraphs)
     assert fact.frozen and fact.gradients_bytes == 4 * (36 + 6)
     assert "asked" in linecache.getline(str(fact.place.file), fact.place.line or 0)
 
