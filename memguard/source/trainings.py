@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import dis
 import functools
+import inspect
 import linecache
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from memguard.source.model import SourceModel
 from memguard.source.vocabulary import STAGES
 
 _ENGINE = frozenset({"backward", "manual_backward", "autograd", "grad", "grad_and_value", "value_and_grad", "vjp"})
-_JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
+_OF_OBJECTS = frozenset({"__init__", "__call__"})
 MOST_LINES = 20_000
 """Of all files together; of a larger program nothing is said."""
 
@@ -25,7 +25,7 @@ def may_train(running: Iterable[tuple[CodeType, int]], files: Iterable[str]) -> 
     A name counts as every function of that name: it finds too many rather than too few.
 
     Args:
-        running: The code of each running function, and the offset of the instruction that runs (`f_lasti`).
+        running: The code of each running function, and the line that runs.
         files: The program's.
     """
     functions: dict[str, list[CodeType]] = {}
@@ -41,7 +41,16 @@ def may_train(running: Iterable[tuple[CodeType, int]], files: Iterable[str]) -> 
             return True
         for code in _functions_in(module):
             functions.setdefault(code.co_name, []).append(code)
-    waiting, seen = [_names_ahead(code, offset) for code, offset in running], set[str]()
+    waiting, seen = [], set[str]()
+    for code, line in running:
+        ahead, called = _names_ahead(code, line)
+        waiting.append(ahead)
+        # What an object was made with, or what its call runs, may come later under any name.
+        bodies = [
+            body for name in called for body in functions.get(name, ()) if not body.co_flags & inspect.CO_OPTIMIZED
+        ]
+        methods = [inner for body in bodies for inner in body.co_consts if isinstance(inner, CodeType)]
+        waiting += [_names_in(inner) for inner in methods if inner.co_name in _OF_OBJECTS]
     while waiting:
         names = waiting.pop()
         if not _ENGINE.isdisjoint(names):
@@ -52,15 +61,32 @@ def may_train(running: Iterable[tuple[CodeType, int]], files: Iterable[str]) -> 
     return False
 
 
-def _names_ahead(code: CodeType, offset: int) -> set[str]:
-    """What a running function names in what it has not run yet: from the outermost loop around it to its end."""
-    steps = list(dis.get_instructions(code))
-    jumps = [(step.offset, step.argval) for step in steps if step.opcode in _JUMPS and step.argval < step.offset]
-    for after, target in sorted(jumps, reverse=True):
-        if target <= offset <= after:
-            offset = target
-    names = {step.argval for step in steps if step.offset >= offset and isinstance(step.argval, str)}
-    return names | _names_inside(code)
+def _names_ahead(code: CodeType, line: int) -> tuple[set[str], set[str]]:
+    """What a running function names and may still call, and what it has called and calls no more.
+
+    What is ahead goes from the outermost loop around a line to the end. A name that is not called where it stands is
+    handed on, and may be called later: ``run(step, loader)``, ``update = partial(step, net)``.
+    """
+    model = SourceModel.of(code.co_filename)
+    scope = model.scope_of(code.co_firstlineno, code.co_name) if model is not None else None
+    if model is None or scope is None or scope.node is None:
+        return _names_in(code), set()
+    first = min([loop.lineno for loop in model.loops_in(scope.node, line)], default=line + 1)
+    nodes = list(_own_parts(scope.node))
+    over = {id(node.func) for node, waits in nodes if isinstance(node, ast.Call) and not waits and node.lineno < first}
+    ahead, called = set[str](), set[str]()
+    for node, _ in nodes:
+        if isinstance(node, ast.Name | ast.Attribute):
+            (called if id(node) in over else ahead).add(node.id if isinstance(node, ast.Name) else node.attr)
+    return ahead, called
+
+
+def _own_parts(node: ast.AST, *, waits: bool = False) -> Iterator[tuple[ast.AST, bool]]:
+    """The nodes of a function without those of functions and classes in it; and whether each waits in a lambda."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield child, waits
+            yield from _own_parts(child, waits=waits or isinstance(child, ast.Lambda))
 
 
 def _is_empty(file: str) -> bool:

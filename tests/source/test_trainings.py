@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 from pathlib import Path
 from types import CodeType
 
@@ -53,10 +52,7 @@ def code_of(name: str, module: CodeType) -> CodeType:
 @pytest.mark.parametrize(("function", "trains"), [("play", False), ("train", True), ("helper", True)])
 def test_functions_are_followed_by_name(function: str, trains: bool, tmp_path: Path) -> None:
     """What a running function names is followed to other functions, also through lambdas and methods."""
-    file = tmp_path / "program.py"
-    file.write_text(PROGRAM)
-    module = compile(PROGRAM, str(file), "exec")
-    assert may_train([(code_of(function, module), 0)], [str(file)]) is trains
+    assert trains_at(tmp_path, PROGRAM, function, f"def {function}") is trains
 
 
 SCRIPT = """
@@ -69,14 +65,40 @@ play()
 """
 
 
-@pytest.mark.parametrize(("line", "trains"), [(2, True), (3, True), (4, True), (6, True), (7, False)])
+@pytest.mark.parametrize(("line", "trains"), [(0, True), (1, True), (2, True), (4, True), (5, False)])
 def test_what_has_run_comes_again_in_a_loop_only(line: int, trains: bool, tmp_path: Path) -> None:
     """Of a running function what is ahead counts: from the loop around its line on, else from the line itself."""
-    file = tmp_path / "program.py"
-    file.write_text(PROGRAM)
-    script = compile(SCRIPT, str(file), "exec")
-    called = [step.offset for step in dis.get_instructions(script) if step.positions and step.positions.lineno == line]
-    assert may_train([(script, called[-1])], [str(file)]) is trains
+    text = SCRIPT.strip().splitlines()
+    marked = "\n".join([*text[:line], text[line] + "  # here", *text[line + 1 :]])
+    assert trains_at(tmp_path, PROGRAM + marked, "<module>", "# here") is trains
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "trains"),
+    [
+        ("", "run(train, data)  # here", True),
+        ("update = train", "for x in data: update(x)  # here", True),
+        ("update = partial(train, net)", "run(update)  # here", True),
+        ("update = lambda x: train()", "run(update)  # here", True),
+        ("loop = Loop(data)", "loop.run()  # here", True),
+        ("result = train()", "play(result)  # here", False),
+        ("", "play(train())  # here", False),
+    ],
+)
+def test_a_function_that_is_handed_on_may_be_called_later(before: str, now: str, trains: bool, tmp_path: Path) -> None:
+    """By another name, or by the object that was made with it; one that was called and has returned is over."""
+    loop = "class Loop:\n    def __init__(self, data):\n        self.step = train\n\n"
+    assert trains_at(tmp_path, f"{PROGRAM}{loop}{before}\n{now}\n", "<module>", "# here") is trains
+
+
+def trains_at(folder: Path, text: str, function: str, marked: str) -> bool:
+    """The answer where a function of a program runs the line with a mark."""
+    file = folder / "program.py"
+    file.write_text(text)
+    module = compile(text, str(file), "exec")
+    code = module if function == "<module>" else code_of(function, module)
+    line = next(number for number, one in enumerate(text.splitlines(), 1) if marked in one)
+    return may_train([(code, line)], [str(file)])
 
 
 def test_a_file_that_cannot_be_read_may_do_anything(tmp_path: Path) -> None:

@@ -404,7 +404,7 @@ def _may_train() -> bool:
     """Whether the running code can come to a backward: by its own names, or a library's where there is an optimizer."""
     frames = list(user_frames(sys._getframe(1)))
     files = {*user_files(), *(frame.f_code.co_filename for frame in frames)}
-    return may_train([(frame.f_code, frame.f_lasti) for frame in frames], files) or (
+    return may_train([(frame.f_code, frame.f_lineno) for frame in frames], files) or (
         _is_called_by_library(sys._getframe(1)) and bool(instances_of(torch.optim.Optimizer))
     )
 
