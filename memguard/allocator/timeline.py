@@ -101,10 +101,6 @@ class AllocationTimeline:
             if (block := self._made.get(number)) is not None:
                 yield block, number
 
-    def made_between(self, first: int, last: int) -> list[Block]:
-        """The blocks that the events from one to another made, both included."""
-        return self.blocks[self._index(first) : self._index(last + 1)]
-
     def levels(self, without: Mapping[Block, int] | None = None) -> list[int]:
         """Allocated bytes after each event, more than at the beginning.
 

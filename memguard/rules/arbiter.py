@@ -31,30 +31,12 @@ class Relation(enum.Enum):
 
 GROWTH_CODE: Final = "MG501"
 """What tells of the curve, where nobody is known who keeps at least half of what it rose by."""
+_STORED: Final = dict.fromkeys(("MG301", "MG302", "MG303", "MG501"), Relation.LINE)
+"""Of a statement that stores graphs, its tensors, views and growth are the same memory."""
 SUPERSEDES: Final[Mapping[str, Mapping[str, Relation]]] = {
-    "MG101": {
-        "MG106": Relation.LINE,
-        "MG301": Relation.LINE,
-        "MG302": Relation.LINE,
-        "MG303": Relation.LINE,
-        "MG501": Relation.LINE,
-    },
-    "MG102": {
-        "MG101": Relation.LINE,
-        "MG106": Relation.LINE,
-        "MG301": Relation.LINE,
-        "MG302": Relation.LINE,
-        "MG303": Relation.LINE,
-        "MG501": Relation.LINE,
-    },
-    "MG106": {
-        "MG103": Relation.HOLDER,
-        "MG201": Relation.PLACE,
-        "MG301": Relation.LINE,
-        "MG302": Relation.LINE,
-        "MG303": Relation.LINE,
-        "MG501": Relation.LINE,
-    },
+    "MG101": {**_STORED, "MG106": Relation.LINE},
+    "MG102": {**_STORED, "MG101": Relation.LINE, "MG106": Relation.LINE},
+    "MG106": {**_STORED, "MG103": Relation.HOLDER, "MG201": Relation.PLACE},
     "MG201": {"MG001": Relation.HOLDER},
     "MG301": {"MG303": Relation.LINE},
     "MG302": {"MG301": Relation.LINE, "MG303": Relation.LINE, "MG501": Relation.LINE},
@@ -142,22 +124,22 @@ def _is_name(name: str, other: Claim) -> bool:
 def _is_seen_from_afar(claim: Claim, other: Claim) -> bool:
     """Whether the second tells of elements as large as those of the first, at most as many, and knows less of them.
 
-    Copies in objects that a list keeps are found by their weights and by the list: the list is what to change. By their
-    weights other objects that have them may come first.
+    Copies in objects that a list keeps are found by their weights and by the list: the list is what to change. A search
+    by weights may meet them in another object first.
     """
-    grows, held = claim.evidence is Evidence.GROWTH and claim.line is not None, other.evidence is Evidence.HELD
-    if claim.code == other.code and grows and held:
-        all_bytes = claim.bytes or 0
-        if EXPLAINED * all_bytes <= (other.bytes or 0) <= all_bytes:
-            return True
+    if claim.line is None or other.evidence is not Evidence.HELD:
+        return False
+    grows, nbytes, others = claim.evidence is Evidence.GROWTH, claim.bytes or 0, other.bytes or 0
+    if grows and claim.code == other.code and 0 < EXPLAINED * nbytes <= others <= nbytes:
+        return True
     one, each = claim.each_bytes, other.each_bytes
-    if claim.line is None or one is None or each is None or other.evidence is not Evidence.HELD:
+    if one is None or each is None:
         return False
     if abs(each - one) > ALIKE * one or other.count > claim.count + 1:
         return False
     is_vague = other.line is None or (other.is_limited and other.severity is Severity.INFO)
-    if claim.evidence is Evidence.GROWTH:
-        return is_vague or 2 * (other.bytes or 0) >= (claim.bytes or 0)
+    if grows:
+        return is_vague or 2 * others >= nbytes
     return is_vague and claim.evidence is Evidence.HELD and claim.severity > Severity.INFO
 
 

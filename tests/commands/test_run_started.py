@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from memguard.integrations.child_processes import Guarded, StartedProcesses
+from memguard.integrations.script import run_script
 from tests.commands.test_run import python, run
 
 RANKS = """
@@ -199,3 +200,15 @@ def test_a_guard_that_cannot_begin_lets_the_process_be(
     assert guarded("a/b") == "b"
     assert any("this process is not guarded: TypeError: " in record.getMessage() for record in caplog.records)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_starts_memguard_run_is_no_part_of_the_program(tmp_path: Path) -> None:
+    """Of a program that was started here the user's stack ends with the program's own file."""
+    script, files = tmp_path / "train.py", tmp_path / "files.txt"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from memguard.heap.frames import user_frames\n"
+        f"Path({str(files)!r}).write_text('\\n'.join(frame.f_code.co_filename for frame in user_frames()))\n"
+    )
+    code, _ = run_script(str(script), [], {"device": "cpu", "logdir": str(tmp_path)}, module=False)
+    assert code == 0 and files.read_text().splitlines() == [str(script)]

@@ -25,7 +25,6 @@ WAITING = 6
 TRIES = 3
 """Looks at the garbage that a name may take."""
 MAX_GARBAGE = 200_000
-_TRACEBACK: Any = BaseException.__dict__["__traceback__"]
 
 
 @final

@@ -90,8 +90,7 @@ def measured_anew(
         changes["measured"] = True
         if one.length and one.graphs and not fact.carried:  # else one graph may reach those of all batches
             graphs = min(one.graphs, one.elements)  # an element may have several, as of a value and a policy
-            changes |= {"graphs": graphs, "followed": 0, "last_batch": batch}
-            changes |= {"counted": True, "final": at_end}
+            changes |= {"graphs": graphs, "counted": True, "followed": 0, "last_batch": batch, "final": at_end}
     elif isinstance(fact, KeptOutputs):
         count, scaled = one.elements or len(one.objects), round(times * fact.tensors)
         if fact.what == OF_BATCHES:  # of each there may be several elements

@@ -181,9 +181,8 @@ class BatchInference:
             if self._further == CROWDED:
                 self._listener.crowded()
             least = max(LONG, 2 * self._longest) if self._served else CROWDED
-            if self._further == least and not self._may_train():
-                self.trains_nothing = True
-            if self._further >= MOST_BEFORE_BACKWARD and not self._served:
+            is_endless = self._further >= MOST_BEFORE_BACKWARD and not self._served
+            if is_endless or (self._further == least and not self._may_train()):
                 self.trains_nothing = True
         if training:
             self._waiting += 1
