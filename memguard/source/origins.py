@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import final
 
@@ -18,10 +18,9 @@ from memguard.source.expressions import (
     item_base,
     last_name,
     method_base,
-    names_bound,
+    root_of,
     spans,
     symbol_of,
-    targets_of,
 )
 from memguard.source.model import SourceModel
 from memguard.source.remaking import drops
@@ -167,107 +166,28 @@ def _asks_other(call: ast.Call) -> bool:
     return method_base(call) is not None and called_name(call) in _ASKS_NOTHING and bool(arguments(call))
 
 
-# Checkpoints
+def loaded_by(place: Place) -> Place | None:
+    """The statement that loaded what the name at a place has; None unless a model was given it, and it served for that.
 
-_PARTS = frozenset({"get", "items", "values", "pop", "copy"})
-"""Methods that give what a dict has, or another dict of it."""
-_DICTS = frozenset({"dict", "OrderedDict", "list", "iter"})
-_LOAD = "load_state_dict"
-_HARMLESS = _DICTS | {_LOAD, "len", "print", "sorted", "set", "isinstance", "type"}
-"""Calls that keep nothing of what they are given."""
-MAX_STEPS = 12
-
-
-def loaded_by(place: Place, numbers: Collection[str] = ()) -> Place | None:
-    """The statement that loaded what the name at a place has; None unless it has that alone, and its time is over.
-
-    That is so where the function gives it to ``load_state_dict`` and nothing reads it from then on.
-
-    Args:
-        place: Where the name gets it.
-        numbers: Keys under which what it has are numbers and texts: to read an epoch from it is not to read weights.
+    What reads it later wants it, but for single entries: an epoch, or a step.
     """
     model, (name, attribute) = SourceModel.of(place.file), symbol_of(place.holder)
-    if model is None or place.line is None or not name:
+    if model is None or place.line is None:
         return None
-    function = model.function_at(place.line)
-    loading = _load_of(function, name)
-    if loading is None or not _is_over(model, function, name, numbers, attribute=attribute):
+    scope, names = model.scope_at(place.line), [name]
+    last = max((call.end_line for call in scope.calls if called_name(call.node) == "load_state_dict"), default=None)
+    entries = {id(item.value) for item in model.all_of(ast.Subscript) if isinstance(item.slice, ast.Constant)}
+    reads = (node for node in model.all_of(ast.Name, ast.Attribute) if isinstance(node.ctx, ast.Load))
+    if last is None or any(last_name(n) == name and n.lineno > last and id(n) not in entries for n in reads):
         return None
-    holder, text = place.holder, " ".join(ast.unparse(loading).split())
-    names = [target.id for target in loading.targets if isinstance(target, ast.Name)]
-    if not attribute and names and not any(drops(node, names[0]) for node in ast.walk(function)):
-        holder = names[0]
-    return replace(place, line=loading.lineno, holder=holder, source=text)
-
-
-def _load_of(function: ast.AST, name: str) -> ast.Assign | None:
-    """The statement whose call of ``load`` gave all that a name has."""
-    given: dict[str, list[tuple[ast.expr, ast.AST]]] = {}
-    for node in ast.walk(function):
-        value = node.iter if isinstance(node, (ast.For, ast.comprehension)) else getattr(node, "value", None)
-        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.For, ast.comprehension)) and value is not None:
-            for target in flat_targets(targets_of(node)):
-                given.setdefault(last_name(item_base(target)) or "", []).append((value, node))
-    loading, names = None, [name]
     for one in names:
-        if one not in given or len(names) > MAX_STEPS:
-            return None
-        for value, statement in given[one]:
-            while isinstance(value, (ast.Subscript, ast.DictComp, ast.Call)):
-                called = called_name(value)
-                if called == "load" and isinstance(statement, ast.Assign):
-                    loading, value = statement, ast.Constant(None)
-                elif called in _PARTS and (base := method_base(value)) is not None:
-                    value = base
-                elif called in _DICTS and isinstance(value, ast.Call):
-                    value = value.args[0] if value.args else ast.Constant(None)
-                elif isinstance(value, ast.Call):
-                    return None
-                else:
-                    value = value.value
-            if isinstance(value, (ast.Name, ast.Attribute)):
-                names += [last_name(value) or ""] if (last_name(value) or "") not in names else []
-            elif not isinstance(value, ast.Constant) and not (isinstance(value, ast.Dict) and not value.keys):
-                return None
-    return loading
-
-
-def _is_over(model: SourceModel, function: ast.AST, name: str, numbers: Collection[str], *, attribute: bool) -> bool:
-    """Whether the function gives something to a model, once, and nothing reads the name after that."""
-    calls = [call for call in calls_in(function) if called_name(call) == _LOAD]
-    if not calls or any(model.around(call.lineno)[1] for call in calls):  # every turn begins with them
-        return False
-    last = max(call.end_lineno or call.lineno for call in calls)
-    if any(last_name(value) == name for value in _passed_on(function)):
-        return False
-    harmless = _reads_of_numbers(model, numbers)
-    scopes: list[ast.AST] = [model.tree if attribute else function]
-    for scope in scopes:
-        for node in ast.iter_child_nodes(scope):
-            if isinstance(node, (*FUNCTIONS, ast.Lambda)) and not attribute and name in names_bound(node):
-                continue  # a name of its own
-            scopes.append(node)
-            read = isinstance(node, ast.Attribute if attribute else ast.Name) and last_name(node) == name
-            if isinstance(node, (ast.Name, ast.Attribute)) and read and isinstance(node.ctx, ast.Load):
-                late = node.lineno > last or model.function_at(node.lineno) is not function
-                if late and node not in harmless:
-                    return False
-    return True
-
-
-def _reads_of_numbers(model: SourceModel, numbers: Collection[str]) -> set[ast.AST]:
-    """What is read for one of some keys alone: ``checkpoint["epoch"]``, ``checkpoint.get("epoch", 0)``."""
-    items = [(node.value, node.slice) for node in model.all_of(ast.Subscript)]
-    gets = (call for call in model.all_of(ast.Call) if called_name(call) == "get" and call.args)
-    items += [(base, call.args[0]) for call in gets if (base := method_base(call)) is not None]
-    return {of for of, key in items if isinstance(key, ast.Constant) and key.value in numbers}
-
-
-def _passed_on(function: ast.AST) -> Iterator[ast.expr]:
-    """What a function hands to others, who may keep it: arguments of calls, what it returns, what gets another name."""
-    for node in ast.walk(function):
-        if isinstance(node, ast.Call) and called_name(node) not in _HARMLESS:
-            yield from arguments(node)
-        elif isinstance(node, (ast.Assign, ast.Return)) and node.value is not None:
-            yield node.value
+        for store in scope.stores:
+            if last_name(item_base(store.target)) != one:
+                continue
+            if isinstance(store.value, ast.Call) and called_name(store.value) == "load":
+                lasts = not attribute and not any(drops(node, one) for node in ast.walk(scope.node or model.tree))
+                holder, text = one if lasts else place.holder, model.text(store.line, store.end_line)
+                return replace(place, line=store.line, holder=holder, source=text)
+            if (root := root_of(store.value)) is not None and root not in names:
+                names.append(root)
+    return None

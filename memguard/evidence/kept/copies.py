@@ -39,7 +39,6 @@ MIN_WRITES = 3
 """Times that each tensor of a copy must have been written to, to be an average that goes on."""
 _STORES = re.compile(r"^\s*[\w.]+\[[^:\]]*\]\s*=[^=]")
 """Into a place of a list that is there."""
-_NUMBERS = (int, float, bool, str, type(None))
 _COPIES = re.compile(r"\b(clone|copy|deepcopy|state_dict)\(")
 _COMPUTES = re.compile(r"grad\b|_like\(|[-+*/@]")
 """In the statement that makes them: what copies weights, and what makes something else of them."""
@@ -109,7 +108,7 @@ def find_copies(
                 if issubclass(type(link.value), torch.nn.Module) and _name_of(place) in beside():
                     break  # its turn comes: another member of an ensemble, or of a population
                 if not (is_loaded(place) or _is_average(link, place)) and issubclass(type(link.value), dict):
-                    place = loaded_by(place, _numbers_around(link)) or place
+                    place = loaded_by(place) or place
                 if share < (MIN_LOADED_SHARE if is_loaded(place) else MIN_SHARE):
                     continue
                 if is_loaded(place):  # with what else it holds: the optimizer's state
@@ -211,16 +210,6 @@ def is_mapped_to_host(place: Place) -> bool:
 def _own_source(place: Place) -> str:
     """Of several statements on a line the one that sets the holder; the whole line where none does."""
     return own_text(place.source, (place.holder or "").rpartition(".")[2])
-
-
-def _numbers_around(link: Link) -> frozenset[str]:
-    """Keys of the outermost dict around one, the whole checkpoint, under which it has numbers and texts."""
-    outer = _outermost(link)
-    if type(outer) is not dict:
-        return frozenset()
-    items = list(islice(dict.items(outer), MAX_TENSORS))
-    plain = ((key, any(type(value) is kind for kind in _NUMBERS)) for key, value in items)  # `in` may run a metaclass
-    return frozenset(key for key, is_number in plain if is_number and type(key) is str)
 
 
 def _outermost(link: Link) -> Any:
