@@ -36,7 +36,7 @@ from memguard.evidence.peaks.logits import LogitsProbe
 from memguard.evidence.peaks.periodic_reallocation import ModelSeriesProbe, RemadeProbe
 from memguard.evidence.peaks.precision import AutocastProbe
 from memguard.evidence.peaks.rebinds_in_history import RebindsProbe
-from memguard.evidence.sampling_budget import RecurringPeaksProbe, RisingFloorProbe
+from memguard.evidence.sampling_budget import RisingFloorProbe
 
 PROBES: tuple[type[Probe], ...] = (
     MarksProbe,
@@ -74,7 +74,6 @@ PROBES: tuple[type[Probe], ...] = (
     PinnedProbe,
     SentProbe,
     RisingFloorProbe,
-    RecurringPeaksProbe,
     HistoryProbe,
     RebindsProbe,
     RemadeProbe,

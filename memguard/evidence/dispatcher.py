@@ -180,11 +180,10 @@ class ProbeDispatcher:
         self.in_batch = True
         closely, surely, trains = batch <= watch.dense_until, batch <= watch.forced_until, stage is _TRAIN
         graphs = not trains and stage.evaluates and torch.is_grad_enabled()
-        expected = watch.expected if trains else None
         watch.number = self.pace.number(stage)
         if trains and watch.due is not None and watch.number >= watch.due:
             watch.due, surely = None, True
-        active = self.pace.looks(stage, closely=closely, surely=surely, graphs=graphs, expected=expected)
+        active = self.pace.looks(stage, closely=closely, surely=surely, graphs=graphs)
         self.active, self._heard = active, (heard := self._dense if active else self._always)
         if listeners := heard["on_batch_start"]:
             self._emit(listeners)
@@ -204,9 +203,7 @@ class ProbeDispatcher:
         """How many batches of a stage may come that nobody looks at, until the next one is due."""
         if not self._probes:
             return MAX_INTERVAL
-        if stage is not Stage.TRAIN:
-            return self.pace.quiet_batches_ahead(stage)
-        ahead, due = self.pace.quiet_batches_ahead(stage, self.watch.expected), self.watch.due
+        ahead, due = self.pace.quiet_batches_ahead(stage), self.watch.due if stage is Stage.TRAIN else None
         return ahead if due is None else max(min(ahead, due - self.pace.number(stage)), 0)
 
     def look_now(self) -> None:

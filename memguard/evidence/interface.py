@@ -116,8 +116,6 @@ class ProbeContext:
     """Batch number up to which every batch is looked at, whatever the sampling says."""
     forced_until: int = 0
     """The same, whatever it costs."""
-    expected: int | None = None
-    """One training batch that is to be looked at, whatever it costs, by its number among training's."""
     due: int | None = None
     """The first training batch with this number or a higher one is sampled, however much that costs."""
     number: int = 0
@@ -232,15 +230,6 @@ class ProbeContext:
         self.dense_until = max(self.dense_until, self.batch + batches)
         if surely:
             self.forced_until = max(self.forced_until, self.batch + batches)
-        self.request_attention()
-
-    def look_at(self, number: int) -> None:
-        """Asks for a look at one training batch to come.
-
-        Args:
-            number: Its number among the training batches, from 0.
-        """
-        self.expected = number
         self.request_attention()
 
     def look_from(self, number: int) -> None:

@@ -8,19 +8,15 @@ sampled whatever it costs (a GAN that steps five critics for one generator shows
 the purse has filled; no debt is larger than the allowance, so that one dear look does not end all looking. So the cost
 tends to at most `SHARE` of any run. Three things are outside of it: the record of each batch, which is never left out,
 the naming of a cause, which happens once and is bounded in time by itself, and a few batches now and then that show at
-once that they may matter: after a floor that rose, where a higher peak is due that comes at equal intervals, and of
-evaluation with gradients enabled, as a last test has them after many evaluations that had none.
+once that they may matter: after a floor that rose, and of evaluation with gradients enabled, as a last test has them
+after many evaluations that had none.
 
 The records of all batches show when that is. A floor that rises makes the probes sample, however late it begins and
 however fast the loop is. So does one that jumps by a model's weights: a copy of them may have come, or a checkpoint.
-What a loop does in every fiftieth batch is met once in hundreds of looks that come at intervals of their own: the
-record of each batch shows when it comes.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import final
 
@@ -75,7 +71,6 @@ class SamplingBudget:
         closely: bool = False,
         surely: bool = False,
         graphs: bool = False,
-        expected: int | None = None,
     ) -> bool:
         """Whether the batch that begins now is sampled; asked once for each.
 
@@ -84,7 +79,6 @@ class SamplingBudget:
             closely: Whether something is suspected, so that every batch matters.
             surely: Whether it is sampled whatever that costs.
             graphs: Whether it is one of evaluation, and gradients are enabled.
-            expected: The number of the one that is to be sampled whatever that costs.
         """
         number = self._batches.get(stage, 0)
         self._batches[stage] = number + 1
@@ -92,7 +86,7 @@ class SamplingBudget:
             self._is_due = False
             return True
         self._is_due = number % self.interval == 0
-        if surely or number == expected or self._is_due or (graphs and self._shows(number)):
+        if surely or self._is_due or (graphs and self._shows(number)):
             return True
         if closely:
             self._fill(CLOSE_SHARE)
@@ -110,11 +104,10 @@ class SamplingBudget:
         """That of the next batch of a stage, from 0."""
         return self._batches.get(stage, 0)
 
-    def quiet_batches_ahead(self, stage: Stage, expected: int | None = None) -> int:
-        """How many batches of a stage come until the next one is due, or the one that is expected."""
+    def quiet_batches_ahead(self, stage: Stage) -> int:
+        """How many batches of a stage come until the next one is due."""
         number = self._batches.get(stage, 0)
-        ahead = 0 if number < FIRST_BATCHES else -number % self.interval
-        return ahead if expected is None or expected < number else min(ahead, expected - number)
+        return 0 if number < FIRST_BATCHES else -number % self.interval
 
     def pass_by(self, stage: Stage, batches: int) -> None:
         """So many batches went by without being asked about, none of them due."""
@@ -262,78 +255,3 @@ class _Floor:
     def batches(self) -> int:
         """For how many it has been rising, where the rises are enough to tell something; else 0."""
         return self._rises * self._window if self._rises >= self._least else 0
-
-
-HIGHER = 1.2
-"""Times the usual peak, from which a batch stands out."""
-SHORTEST, LONGEST = 5, 4096
-"""Batches from one to the next: what comes more often is met by looks at the first batches."""
-EQUAL = 3
-"""Intervals in a row that are alike."""
-USUAL = 16
-"""Ordinary batches in a row, of which the largest peak is the usual one for those that follow."""
-LOOKS_AHEAD = 12
-"""Batches that are sampled so, whatever that costs; afterwards as many again, after ever longer whiles."""
-FIRST_PAUSE = 1024
-
-
-@final
-class RecurringPeaksProbe(Probe):
-    """Learns from the records at which training batches the peak is higher, and asks for a look at the next of them."""
-
-    def _prepare(self) -> None:
-        self._seen = self._without = 0
-        self._bar: float | None = None
-        """Above it a peak stands out; None before the first ordinary batches."""
-        self._ordinary = self._largest = 0
-        """How many there were since the bar was set, and the largest peak of these."""
-        self._higher: deque[int] = deque(maxlen=EQUAL + 1)
-        """Training batches that stood out, by their numbers among training's."""
-        self._left, self._wait, self._again = LOOKS_AHEAD, FIRST_PAUSE, 0
-
-    def on_records(self, records: Sequence[BatchRecord]) -> None:
-        """Follows the peaks."""
-        found = False
-        for record in records:
-            if record.stage is not Stage.TRAIN:
-                continue
-            number, self._seen = self._seen, self._seen + 1
-            peak = record.allocated_peak_bytes
-            if peak is None:
-                self._without += 1
-                if self._without > PATIENCE:
-                    self.unsubscribe("on_records")
-                    return
-                continue
-            found = self._stands_out(number, peak) or found
-        if found:
-            self._expect()
-
-    def _stands_out(self, number: int, peak: int) -> bool:
-        if self._bar is not None and peak > self._bar:
-            higher = self._higher
-            if not higher or number - higher[-1] >= SHORTEST:
-                higher.append(number)
-                return True
-            higher.clear()  # a level that changed, or no interval
-        self._ordinary += 1
-        if peak > self._largest:
-            self._largest = peak
-        if self._ordinary == USUAL:
-            self._bar = HIGHER * self._largest
-            self._ordinary = self._largest = 0
-        return False
-
-    def _expect(self) -> None:
-        """Asks for a look at the next one, where intervals are equal."""
-        higher, watch = self._higher, self.watch
-        intervals = {after - before for before, after in itertools.pairwise(higher)}
-        if len(higher) <= EQUAL or len(intervals) != 1 or self._seen < self._again:
-            return
-        (interval,) = intervals
-        if interval > LONGEST:
-            return
-        watch.look_at(higher[-1] + interval * -((higher[-1] - self._seen) // interval))  # none before the next batch
-        self._left -= 1
-        if not self._left:
-            self._left, self._again, self._wait = LOOKS_AHEAD, self._seen + self._wait, self._wait * WAITS_LONGER

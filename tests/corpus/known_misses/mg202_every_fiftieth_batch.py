@@ -1,3 +1,4 @@
+# A known miss: of a long run one batch in hundreds is sampled, and which of them have a high peak is not learnt.
 # MG202 by batch 700: one batch in fifty asks the frozen model.
 # needs an allocator: the peaks tell when the next of these batches comes
 """Fitted Q iteration: every fifty steps a target network gives new labels to the whole memory, with its graph."""

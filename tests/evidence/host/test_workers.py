@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from memguard.evidence.host.datasets import place_of_attribute, unbounded_caches
-from memguard.evidence.host.workers import WorkersProbe, module_caches
+from memguard.evidence.host.workers import WorkersProbe
 from memguard.records.facts import WorkerObjects
 from tests.evidence.loop import Loop
 
@@ -73,40 +73,6 @@ def test_an_attribute_filled_once_does_not_grow() -> None:
     """What `__init__` stores is placed, and is no cache."""
     place, grows = place_of_attribute(Listed(), "items")
     assert (place.source or "").startswith("self.items = [") and not grows
-
-
-DECODED: dict[int, int] = {}
-LABELS = {0: "cat", 1: "dog"}
-SEEN: list[int] = []
-
-
-@functools.cache
-def answer(index: int) -> int:
-    return index
-
-
-def decode(index: int) -> int:
-    if index not in DECODED:
-        DECODED[index] = answer(index)
-    return DECODED[index]
-
-
-def log(index: int) -> None:
-    SEEN.append(index)
-
-
-class Clips:
-    """Reads what a module keeps: one dictionary fills, one does not, one list is filled by somebody else."""
-
-    def __getitem__(self, index: int) -> str:
-        return LABELS[decode(index) % 2] + str(len([n for n in SEEN if n]))
-
-
-def test_a_cache_of_the_module_is_found_by_the_function_that_fills_it() -> None:
-    """What the dataset only reads is none; a function that remembers every answer is one."""
-    found = {place.holder: place for place in module_caches(Clips())}
-    assert sorted(map(str, found)) == ["DECODED", "answer"]
-    assert found["DECODED"].source == "DECODED[index] = answer(index)"
 
 
 class Stream:
