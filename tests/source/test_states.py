@@ -1,88 +1,54 @@
-"""What counts as a state that is blended with each batch."""
+"""What is made anew from what it was."""
 
-import textwrap
 from pathlib import Path
 
 import pytest
 
-from memguard.source.states import is_blended_state
+from memguard.records.facts import Place
+from memguard.source.states import makes_state
 
-CLASS = """class Loss:
+CLASS = """class Memory:
+    def read(self):
+        return self.m.detach()
+
     def update(self, z):
-        {write}
-
-    def step(self, z):
-        {use}
-        return z
+        {}
 """
-BLEND = "self.center = 0.9 * self.center + 0.1 * z.mean(0)"
-USE = "d = (z - self.center.detach()).pow(2)"
+STATES = {
+    "blended": ("self.m = 0.9 * self.m + 0.1 * z", True),
+    "by a function": ("self.m = self.m.lerp(z, 0.1)", True),
+    "by a part": ("self.m = self.cell(z, self.m)", True),
+    "through a variable": ("new = 0.9 * self.m + 0.1 * z\n        self.m = F.normalize(new)", True),
+    "through a method": ("self.m = self.cell(z, self.read())", True),
+    "some rows": ("self.m[z] = self.cell(z, self.m[z])", True),
+    "one of two": ("self.m = z if self.m is None else self.m + z", True),
+    "a sum in place": ("self.m += z", False),
+    "anew": ("self.m = z.mean(0)", False),
+    "a queue": ("self.m = torch.cat([self.m, z])[-64:]", False),
+    "a queue that begins": ("self.m = z if self.m is None else torch.cat([self.m, z])", False),
+    "a queue through a variable": ("new = torch.cat([self.m, z])\n        self.m = new", False),
+    "an element of another": ("self.other[0] = self.m", False),
+}
 
 
-@pytest.mark.parametrize(
-    ("write", "use", "told"),
-    [
-        (BLEND, USE, True),
-        ("self.center = self.center.lerp(z.mean(0), 0.1)", "d = torch.cdist(z, self.center)", True),
-        ("self.center = torch.lerp(self.center, z.mean(0), 0.1)", "d = z @ self.center.detach().t()", True),
-        (BLEND, "center = self.center.detach()\n        d = F.mse_loss(z, center)", True),
-        (BLEND, "center = F.normalize(self.center).detach()\n        d = (z * center[y]).sum()", True),
-        ("new = 0.9 * self.center + 0.1 * z\n        self.center = F.normalize(new)", USE, True),
-        ("self.center = self.center + z.mean(0)", USE, False),
-        (BLEND, "center = z - z.mean()\n        d = F.mse_loss(z, center)", False),
-        ("new = 0.9 * self.center + 0.1 * z\n        self.center = F.normalize(new)", "print(self.center)", False),
-        ("new = self.center + 0.1 * z\n        self.center = F.normalize(new)", USE, False),
-        ("self.center = torch.cat([self.center, z])[-64:]", USE, False),
-        (BLEND, "print(self.center)", False),
-        (BLEND, "d = 2 * self.center", False),
-        (BLEND, "d = self.center.mean()", False),
-    ],
-)
-def test_a_moving_average_that_is_computed_with_is_a_state(tmp_path: Path, write: str, use: str, told: bool) -> None:
-    """A sum, a queue, and what is only shown or scaled, are none."""
-    file = tmp_path / "loss.py"
-    file.write_text(CLASS.format(write=write, use=use))
-    assert is_blended_state(str(file), 3 + write.count("\n"), "self.center") is told
+@pytest.mark.parametrize("name", STATES)
+def test_a_state_is_made_from_itself(tmp_path: Path, name: str) -> None:
+    """A sum in place, a queue, and what is made of the batch alone are none."""
+    statement, expected = STATES[name]
+    text, file = CLASS.format(statement), tmp_path / "memory.py"
+    file.write_text(text)
+    assert makes_state(Place(file=str(file), line=len(text.splitlines()), holder="Memory.m")) is expected
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        "with torch.no_grad(): d = z - self.center",
-        "if self.training: pass\n        else: d = z - self.center",
-    ],
-)
-def test_what_evaluation_alone_computes_does_not_count(tmp_path: Path, use: str) -> None:
-    """The running mean of a normalisation is used there."""
-    file = tmp_path / "loss.py"
-    file.write_text(CLASS.format(write=BLEND, use=use))
-    assert not is_blended_state(str(file), 3, "self.center")
-
-
-LOOP = """centres = torch.zeros(9, 8)
-for z, y in batches:
-    d = {use}
-    {write}
-"""
-MEAN = "centres = F.normalize(0.9 * centres + 0.1 * z, dim=1)"
-
-
-@pytest.mark.parametrize("head", ["", "def train(batches):\n"])
-@pytest.mark.parametrize(
-    ("write", "use", "told"),
-    [
-        (MEAN, "z @ centres.detach().t()", True),
-        (MEAN, "F.mse_loss(z, centres[y].detach())", True),
-        ("mixed = centres.lerp(z, 0.1); centres = F.normalize(mixed)", "z - centres", True),
-        ("mixed = m * centres + (1 - m) * z; centres = F.normalize(mixed)", "z - y", False),
-        ("centres = centres + z", "z - centres.detach()", False),
-        (MEAN, "z - y; print('centres', z.shape, centres)", False),
-        (MEAN, "z - y; board.add_scalar('norm', centres.norm(), step)", False),
-    ],
-)
-def test_a_variable_that_is_blended_is_one_too(tmp_path: Path, head: str, write: str, use: str, told: bool) -> None:
-    """Of a function or of a script, and also where it is read without its graph; a sum or what is shown is none."""
-    text = LOOP.format(write=write, use=use)
+def test_a_variable_may_be_one_too(tmp_path: Path) -> None:
+    """Of a script, or of a function."""
     file = tmp_path / "train.py"
-    file.write_text(head + textwrap.indent(text, "    ") if head else text)
-    assert is_blended_state(str(file), 4 + bool(head), "centres") is told
+    file.write_text("for z in batches:\n    centres = F.normalize(0.9 * centres + 0.1 * z)\n    total = z\n")
+    assert makes_state(Place(file=str(file), line=2, holder="centres"))
+    assert not makes_state(Place(file=str(file), line=3, holder="total"))
+
+
+def test_without_a_source_nothing_is_known(tmp_path: Path) -> None:
+    """No place, no line, no holder."""
+    assert not makes_state(Place())
+    assert not makes_state(Place(file=str(tmp_path / "none.py"), line=1, holder="m"))

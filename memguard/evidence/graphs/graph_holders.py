@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import NamedTuple, TypeAlias, final
 
 import torch
 from torch import nn
@@ -19,13 +18,12 @@ from memguard.evidence.graphs.periodic_graphs import MIN_BATCHES, LeakGroup, Lea
 from memguard.evidence.interface import ProbeContext
 from memguard.evidence.naming.holders import Holder
 from memguard.heap.attributes import attributes_of, is_tensor, is_user_class
+from memguard.heap.containers import tensors_in
 from memguard.heap.frames import read_locals, user_frames
 from memguard.heap.roots import submodules_of
 from memguard.records.facts import NOWHERE, Fact, Place, RetainedGraphs
-from memguard.source.expressions import Chain
 from memguard.source.fate import Fate, fate_of
-from memguard.source.states import called_chain, is_blended_state, is_made_by_part, is_read_first
-from memguard.source.states import is_fed_back as feeds_itself
+from memguard.source.states import makes_state
 from memguard.source.stores import carries_itself, passes_on
 
 RUNS = 16
@@ -211,11 +209,7 @@ class Keepers:
 
     def _leads_on(self, place: Place, frames: list[FrameType], *, chained: bool) -> bool:
         """Whether what a statement keeps goes from batch to batch: a state, not a collection."""
-        return (
-            (chained and "+=" not in (place.source or ""))
-            or is_fed_back(place, frames)
-            or is_own_memory(place, self._watch.models, frames)
-        )
+        return (chained and "+=" not in (place.source or "")) or is_state(place, self._watch.models, frames)
 
 
 def _last_of_themselves(carriers: list[Holder]) -> tuple[Holder, ...]:
@@ -258,49 +252,33 @@ def _places(holders: tuple[Holder, ...], *, least: int) -> list[Place]:
     return [holders[0].place, *others]
 
 
-_FORWARD = "forward"
-
-
-def is_own_memory(place: Place, models: Iterable[nn.Module], frames: Iterable[FrameType] = ()) -> bool:
-    """Whether what is kept is a memory: each batch reads it, or a part of the model makes it from its old value.
-
-    So is a moving average that is computed with. A running sum or mean that is only shown is none.
+def is_state(place: Place, models: Iterable[nn.Module], frames: Iterable[FrameType] = ()) -> bool:
+    """Whether what is kept is made anew in each batch from what it was: a memory, a moving average; no sum of numbers.
 
     Args:
         place: The statement that keeps.
-        models: The models, one of which has the memory.
+        models: The models, one of which has it.
         frames: The user's frames, in which what has it, or the variable, may be instead.
     """
-    owner, _, name = (place.holder or "").rpartition(".")
-    if place.file is None or place.line is None or not name:
+    if not makes_state(place):
         return False
+    owner, _, name = (place.holder or "").partition("[")[0].rpartition(".")
     if not owner:
-        return _is_tensor_of(frames, place.file, name) and is_blended_state(place.file, place.line, name)
+        here = (frame for frame in frames if frame.f_code.co_filename == place.file)
+        return any(_has_several(read_locals(frame).get(name)) for frame in here)
     for one in _owners(models, frames, owner.rpartition(".")[2]):
         attributes = attributes_of(one)
         buffers = attributes.get("_buffers")
-        value: Any = attributes.get(name, dict.get(buffers, name) if isinstance(buffers, dict) else None)
-        if is_tensor(value):
-            if not _has_several(value):
-                return False  # an average rather than a memory
-            is_read = issubclass(type(one), nn.Module) and is_read_first(place.file, place.line, name)
-            is_state = is_read or is_blended_state(place.file, place.line, f"self.{name}")
-            within = functools.partial(is_module, variables={"self": one})
-            return is_state or is_made_by_part(place.file, place.line, name, within)
+        if _has_several(attributes.get(name, dict.get(buffers, name) if isinstance(buffers, dict) else None)):
+            return True
     return False
 
 
-def _is_tensor_of(frames: Iterable[FrameType], file: str, name: str) -> bool:
-    """Whether a function of a file has more than a number in a variable: of one, an average is only shown."""
-    here = (frame for frame in frames if frame.f_code.co_filename == file)
-    values: Iterator[Any] = (read_locals(frame).get(name) for frame in here)
-    return any(is_tensor(value) and _has_several(value) for value in values)
-
-
-def _has_several(tensor: torch.Tensor) -> bool:
-    """Whether it has more than one element; a subclass's own code is not asked."""
-    with torch._C.DisableTorchFunctionSubclass():
-        return torch.Tensor.numel(tensor) > 1
+def _has_several(value: object) -> bool:
+    """Whether it is a tensor of more than one element, or a tuple of such: of one, an average is only shown."""
+    tensors = tensors_in(value, 2) if is_tensor(value) or type(value) is tuple else ()
+    with torch._C.DisableTorchFunctionSubclass():  # a subclass's own code is not asked
+        return any(torch.Tensor.numel(tensor) > 1 for tensor in tensors)
 
 
 def _owners(models: Iterable[nn.Module], frames: Iterable[FrameType], name: str) -> Iterator[object]:
@@ -320,37 +298,3 @@ def _owners(models: Iterable[nn.Module], frames: Iterable[FrameType], name: str)
                 for one in below:
                     parts = submodules_of(one, seen) if issubclass(type(one), nn.Module) else (one,)
                     yield from (part for part in parts if type(part).__name__ == name)
-
-
-def is_fed_back(place: Place, frames: Iterable[FrameType]) -> bool:
-    """Whether what is kept is what a module made from what was there before, as a memory; a running sum is not."""
-    here = (frame for frame in frames if frame.f_code.co_filename == place.file)
-    scopes = [{**frame.f_globals, **read_locals(frame)} for frame in here]
-    return feeds_itself(place.source, lambda chain: any(is_module(chain, variables) for variables in scopes))
-
-
-def is_filled_by_model(place: Place, frames: Iterable[FrameType]) -> bool:
-    """Whether what is kept is put there by a model's own forward, as the keys and values of its attention are.
-
-    Args:
-        place: The statement that keeps: a call of the model, or one that its forward makes.
-        frames: The user's frames, in which the model is.
-    """
-    if any((function or "").endswith(f".{_FORWARD}") for function in (place.function, place.caller_function)):
-        return True
-    called = called_chain(place.source)
-    return called is not None and any(is_module(called, {**frame.f_globals, **read_locals(frame)}) for frame in frames)
-
-
-def is_module(chain: Chain, variables: Mapping[str, Any]) -> bool:
-    """Whether a name, or a chain of attributes, is a module or a container of some; no code of the user's runs."""
-    (_, name), *steps = chain
-    value = variables.get(str(name))
-    for kind, key in steps:
-        if kind == "call":
-            return False
-        if kind == "attr":
-            attributes = attributes_of(value)
-            modules = attributes.get("_modules")
-            value = attributes.get(str(key), dict.get(modules, str(key)) if isinstance(modules, dict) else None)
-    return issubclass(type(value), nn.Module)

@@ -9,7 +9,7 @@ from typing import final
 
 from torch import nn
 
-from memguard.evidence.graphs.graph_holders import is_fed_back, is_filled_by_model, is_own_memory
+from memguard.evidence.graphs.graph_holders import is_state
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.kept.copies import CopyGroups, find_copies
 from memguard.evidence.kept.exceptions import find_stored
@@ -252,7 +252,7 @@ def _of_tensor(watch: ProbeContext, place: Place, found: ObjectGrowth) -> Fact |
     first = max(watch.batch - found.since, 0)
     if found.nodes and watch.trains_nothing and watch.carried:
         return None  # it belongs to a carried state that was reported, and gets longer with it
-    carried = is_fed_back(place, user_frames()) or is_own_memory(place, watch.models, user_frames())
+    carried = is_state(place, watch.models, list(user_frames()))
     if found.nodes:
         if watch.stage.evaluates and (
             (watch.evaluated and (carried or (place.function or "").endswith(".forward")))
@@ -271,11 +271,8 @@ def _of_tensor(watch: ProbeContext, place: Place, found: ObjectGrowth) -> Fact |
             deepened=True,
         )
     bounded = bool(bounds_of(place.file, place.line, place.holder, evaluates=watch.stage.evaluates))
-    if (
-        is_on_host(place)
-        or (carried and bounded)
-        or (watch.stage.evaluates and is_filled_by_model(place, user_frames()))
-    ):
+    in_forward = any((name or "").endswith(".forward") for name in (place.function, place.caller_function))
+    if is_on_host(place) or (carried and bounded) or (in_forward and watch.stage.evaluates):
         return None  # a state that grows for as long as one sequence: the keys and values of its attention
     return KeptOutputs(
         **watch.now,

