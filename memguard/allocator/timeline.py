@@ -87,11 +87,6 @@ class AllocationTimeline:
         for index in range(self._index(event), len(self.blocks)):
             yield self.blocks[index].made
 
-    def backwards(self, event: int) -> Iterator[int]:
-        """The events from one back that made a block."""
-        for index in range(self._index(event + 1) - 1, -1, -1):
-            yield self.blocks[index].made
-
     def changes(self) -> Iterator[tuple[Block, int]]:
         """Each block as it is made and as it goes, in order, with the number of the event."""
         gone = {block.freed: block for block in self.blocks if block.freed is not None}

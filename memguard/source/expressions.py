@@ -110,11 +110,6 @@ def is_of_self(node: ast.AST) -> bool:
     return is_self(node)
 
 
-def is_self_attribute(node: ast.AST | None, name: str | None = None) -> bool:
-    """Whether an expression is ``self.name``; with no name any attribute of ``self``."""
-    return isinstance(node, ast.Attribute) and is_self(node.value) and name in (None, node.attr)
-
-
 def own_attribute(node: ast.AST | None) -> str | None:
     """The attribute of ``self`` that an expression is."""
     return node.attr if isinstance(node, ast.Attribute) and is_self(node.value) else None
@@ -194,11 +189,6 @@ def assigns(node: ast.AST, name: str) -> bool:
 def names_set(node: ast.AST) -> set[str]:
     """The variables that a target or statement sets; not one that only an element of is set."""
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
-
-
-def names_bound(function: ast.AST) -> set[str]:
-    """Parameters of a function, and names that it sets."""
-    return names_set(function) | {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
 
 
 def assigned_pairs(statement: ast.AST) -> list[tuple[ast.expr, ast.expr]]:

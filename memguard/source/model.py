@@ -124,10 +124,6 @@ class SourceModel:
         """All functions and methods of a name."""
         return [node for node in self.functions if node.name == name]
 
-    def class_at(self, line: int) -> ast.ClassDef | None:
-        """The innermost class around a line."""
-        return next((node for node in reversed(self.all_of(ast.ClassDef)) if spans(node, line)), None)
-
     def loops_in(self, scope: ast.AST | None, line: int) -> list[Loop]:
         """The loops within a function around a line, outermost first; those of functions in it as well."""
         first, last = getattr(scope, "lineno", 0), getattr(scope, "end_lineno", None) or len(self.lines)

@@ -81,20 +81,6 @@ def suites_of(statement: ast.AST) -> list[list[ast.stmt]]:
     return suites
 
 
-def steps_up_to(body: list[ast.stmt], line: int) -> Iterator[ast.stmt]:
-    """What runs before the statement on a line, and it at last; not the other branches of what it lies in."""
-    for statement in body:
-        if not block_spans([statement], line):
-            yield statement
-            continue
-        inner = next((suite for suite in suites_of(statement) if block_spans(suite, line)), None)
-        if inner is None:
-            yield statement
-        else:
-            yield from steps_up_to(inner, line)
-        return
-
-
 def _all(suite: Sequence[ast.stmt], line: int) -> Iterator[Step]:
     for statement in suite:
         if not isinstance(statement, (*FUNCTIONS, ast.ClassDef)):

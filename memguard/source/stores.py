@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
 from types import FrameType
 from typing import NamedTuple, final
 
@@ -13,11 +12,8 @@ from memguard.records.facts import Place
 from memguard.source.expressions import (
     ASSIGNMENTS,
     FUNCTIONS,
-    LOOPS,
-    FunctionNode,
     arguments,
     called_name,
-    is_self_attribute,
     item_base,
     last_name,
     last_part,
@@ -84,57 +80,12 @@ def gives_back(file: str, line: int) -> bool:
     return not kept and sum(isinstance(node.ctx, ast.Store) for node in names) == 1
 
 
-def keeper_of(file: str, line: int, name: str) -> Place | None:
-    """The statement that keeps a variable's tensor in an attribute of ``self``, in the method that sets it on a line.
-
-    As in ``self.preview = recon.detach()``. None where a loop of that method sets the variable anew: there the variable
-    itself is what keeps the old one. And where the method, or what it calls, reads the attribute: it wants what the
-    last call left there.
-    """
-    model = SourceModel.of(file)
-    for owner, method in _methods(model) if model is not None else ():
-        if not spans(method, line) or model is None:
-            continue
-        if any(isinstance(node, LOOPS) and spans(node, line) for node in ast.walk(method)):
-            return None
-        for node in ast.walk(method):
-            if isinstance(node, ast.Assign) and node.lineno > line and shares(node.value, name):
-                target = node.targets[0]
-                if is_self_attribute(target) and not leads_to_read(model, method, ast.unparse(target)):
-                    return _keeper(model, owner, method, node, ast.unparse(target))
-    return None
-
-
-def own_keeper(file: str, line: int, name: str) -> Place | None:
-    """The statement on a line, where it puts what it makes into an attribute that its method does not read."""
-    model, attribute = SourceModel.of(file), name.removeprefix("self.")
-    if model is None or attribute == name or not attribute.isidentifier():
-        return None
-    for owner, method in _methods(model):
-        for node in ast.walk(method):
-            if isinstance(node, ast.Assign) and spans(node, line):
-                return None if leads_to_read(model, method, name) else _keeper(model, owner, method, node, name)
-    return None
-
-
-def _keeper(model: SourceModel, owner: str, method: FunctionNode, node: ast.Assign, name: str) -> Place:
-    place = model.place(node.lineno, f"{owner}.{method.name}", f"{owner}.{name.removeprefix('self.')}")
-    return replace(place, source=" ".join(ast.unparse(node).split()))
-
-
-def _methods(model: SourceModel) -> Iterator[tuple[str, FunctionNode]]:
-    for node in model.all_of(ast.ClassDef):
-        yield from ((node.name, part) for part in node.body if isinstance(part, FUNCTIONS))
-
-
 @final
 class Rebinding(NamedTuple):
     """A statement that gives a name something new."""
 
     name: str
     source: str
-    keeper: Place | None
-    """The attribute that keeps the old one; None where the name itself does."""
     doubles: bool
     """Whether the name has the last one all through a call that does not read it."""
 
@@ -149,7 +100,7 @@ def rebinding_at(file: str, line: int) -> Rebinding | None:
     values = [value for value in here if isinstance(value, ast.Call)]
     stays = name.replace(".", "").isidentifier() and ("." in name or _outlives_its_run(model, line, name))
     doubles = stays and bool(values) and not any(leads_to_read(model, value, name) for value in values)
-    return Rebinding(name, source, keeper_of(file, line, name), doubles)
+    return Rebinding(name, source, doubles)
 
 
 def _outlives_its_run(model: SourceModel, line: int, name: str) -> bool:

@@ -65,11 +65,6 @@ SHOWS = frozenset({
     "assert_allclose", "zero_grad", "step",
 })
 """What a statement calls to show, measure or store numbers."""
-SHAPE = frozenset({
-    "shape", "size", "numel", "dim", "ndim", "device", "dtype", "item", "tolist", "requires_grad", "is_cuda", "nbytes",
-    "new_zeros", "new_ones", "new_empty",
-})
-"""Parts of a tensor that keep nothing of it."""
 # fmt: on
 CUTS = DETACHES | {"item", "tolist", "numel", "dim", "size"}
 CUT_ATTRIBUTES = frozenset({"data", "shape", "dtype", "device", "requires_grad", "ndim"})
@@ -82,7 +77,6 @@ MOVES = frozenset(
 """Methods that give the same values elsewhere, or in another form."""
 TO_HOST = frozenset({"cpu", "numpy", "tolist", "item"})
 JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack"})
-BLENDS = frozenset({"lerp", "mul", "addcmul"})
 CASTS = frozenset({"cross_entropy", "log_softmax", "softmax"})
 """Functions that compute in float32 under autocast."""
 LIBRARIES = frozenset({"torch", "th", "F", "nn", "functional", "np", "numpy", "math", "einops"})

@@ -171,9 +171,7 @@ class HolderSearch:
         ]
         cause = find_cause(trail, trail.index(group.link), self.snapshot, files, self.sources, context)
         group.name, group.statement = cause.name, cause.statement
-        if cause.feeding is not None:
-            group.feeding = cause.feeding.place(None)
-        elif cause.statement is not None and cause.statement.grows:
+        if cause.statement is not None and cause.statement.grows:
             names = {link.key for link in trail}
             group.feeding = find_caller(cause.statement, self.frames, names, self.sources, graph=context.graph)
 

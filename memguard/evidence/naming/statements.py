@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 import re
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
-from memguard.evidence.naming.names import NAMES, class_of, files_of_owner, innermost, sought_of, user_files
-from memguard.heap.attributes import attributes_of, mro_of, namespace_of
+from memguard.evidence.naming.names import NAMES, files_of_owner, innermost, sought_of, user_files
+from memguard.heap.attributes import attributes_of
 from memguard.heap.children import LRU_CACHE, Scope, Via
 from memguard.heap.frames import is_user_file
 from memguard.heap.snapshot import HeapSnapshot
@@ -28,8 +26,6 @@ class HoldingStatement:
 
     name: Link
     statement: Statement | None
-    feeding: Statement | None = None
-    """What leads to the statement, where no source shows it: the call of a logger, whose handler keeps the record."""
 
 
 def find_cause(
@@ -53,15 +49,6 @@ def find_cause(
         sources: The parsed files.
         context: What is known of the run.
     """
-    hook = piled_hook(trail)
-    if hook is not None and (registered := registration_of(hook.value, sources)) is not None:
-        return HoldingStatement(Link(hook.value, Via.LOCAL, hook.value.__name__, hook.parent), registered)
-    at = next((at for at, link in enumerate(trail) if issubclass(type(link.value), logging.LogRecord)), None)
-    if at is not None and (logged := _logged(trail[at], sources)) is not None:
-        kept = _stated(trail[: at + 1], trail.index(innermost(trail[at])), snapshot, files, sources, context)
-        if (adds := kept.statement) is not None and adds.grows and adds.certain and is_user_file(adds.file):
-            return replace(kept, feeding=logged)
-        return HoldingStatement(innermost(trail[at]), logged)
     made_up = numbered(trail[start], [*files, *user_files()], sources)
     if made_up is not None:
         return HoldingStatement(trail[start], made_up)
@@ -99,7 +86,7 @@ def _stated(
             for name, what in known
             if (statement := _statement(what, [*files, *files_of_owner(name)], sources, context)) is not None
         ]
-        best = max(found, key=lambda statement: statement.score, default=None) or cached_attribute(link, sources)
+        best = max(found, key=lambda statement: statement.score, default=None)
         if best is None or not _better(best, cause.statement, outside=index < start):
             continue
         known_by = cause.statement if index < start and trail[index + 1].via is Via.ATTRIBUTE else None
@@ -110,17 +97,6 @@ def _stated(
         if best.grows and best.certain and is_user_file(best.file):
             break
     return cause
-
-
-def _logged(record: Link, sources: Sources) -> Statement | None:
-    """The call that made a log record which some handler keeps, arguments and all."""
-    attributes = attributes_of(record.value)
-    file, line, function = (attributes.get(name) for name in ("pathname", "lineno", "funcName"))
-    if type(file) is not str or type(line) is not int or not is_user_file(file):
-        return None
-    source = sources.get(file)
-    text = source.text(line, line) if source is not None else ""
-    return Statement(file, line, str(function), text, True, loops=True, score=3.0)
 
 
 def _better(new: Statement, old: Statement | None, *, outside: bool) -> bool:
@@ -157,75 +133,6 @@ def cached_function(wrapper: Any, sources: Sources) -> Statement | None:
     source = sources.get(code.co_filename)
     text = source.text(code.co_firstlineno, code.co_firstlineno) if source is not None else ""
     return Statement(code.co_filename, code.co_firstlineno, code.co_name, text, True, score=3.0)
-
-
-def cached_attribute(link: Link, sources: Sources) -> Statement | None:
-    """What a ``cached_property`` put into its object: the statement that returns it, where there is but one.
-
-    Nothing else assigns such an attribute, and whoever reads it first makes it.
-    """
-    if link.via is not Via.ATTRIBUTE or link.parent is None or type(link.key) is not str:
-        return None
-    for cls in mro_of(class_of(link.parent.value)):
-        made = namespace_of(cls).get(link.key)
-        if made is not None:
-            return _returned(made, sources) if type(made) is functools.cached_property else None
-    return None
-
-
-def _returned(made: object, sources: Sources) -> Statement | None:
-    behind = attributes_of(made).get("func")
-    if type(behind) is not types.FunctionType:
-        return None
-    code = behind.__code__
-    source = sources.get(code.co_filename)
-    function = source.scope_of(code.co_firstlineno, code.co_name) if source is not None else None
-    if source is None or function is None or len(function.returns) != 1:
-        return None
-    value = function.returns[0]
-    text = source.text(value.lineno, value.end_lineno or value.lineno)
-    return Statement(source.file, value.lineno, function.path, text, False, score=1.0)
-
-
-PILE = 4
-"""Hooks of one function on one module from which on they are a pile."""
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
-def piled_hook(trail: list[Link]) -> Link | None:
-    """The hook function through which a trail leads, if its module has many hooks of the same code."""
-    for link in trail:
-        module = link.parent.value if link.parent is not None and link.via is Via.PART else None
-        if type(link.value) is types.FunctionType and module is not None:
-            attributes = attributes_of(module)
-            for hooks in _HOOKS:
-                if "_modules" in attributes and _count(attributes.get(hooks), link.value.__code__) >= PILE:
-                    return link
-    return None
-
-
-def registration_of(hook: types.FunctionType, sources: Sources) -> Statement | None:
-    """The call that registers a hook function, by its name or, for a lambda, on its line."""
-    code = hook.__code__
-    source = sources.get(code.co_filename)
-    if source is None:
-        return None
-    pattern = re.compile(rf"\bregister_\w*hook\s*\(.*\b{re.escape(code.co_name)}\b")
-    if code.co_name == "<lambda>":
-        lines = [code.co_firstlineno]
-    else:  # the nearest call, below the definition first
-        found = [number for number, text in enumerate(source.lines, 1) if pattern.search(text.partition("#")[0])]
-        lines = sorted(found, key=lambda number: (number < code.co_firstlineno, abs(number - code.co_firstlineno)))
-    if not lines:
-        return None
-    text = source.text(lines[0], lines[0])
-    function = str(hook.__qualname__).rpartition(".<locals>.")[0] or "<module>"
-    return Statement(code.co_filename, lines[0], function.replace(".<locals>", ""), text, True, score=3.0)
-
-
-def _count(hooks: Any, code: types.CodeType) -> int:
-    values = list(hooks.values()) if isinstance(hooks, dict) else []
-    return sum(1 for hook in values if type(hook) is types.FunctionType and hook.__code__ is code)
 
 
 MIN_NAMES = 8

@@ -1,4 +1,4 @@
-"""Large tensors made again before the old one is freed, in a recorded history: under one name, or kept by an attribute.
+"""Large tensors made again before the old one is freed, in a recorded history: under one name.
 
 On a real device where memory is tight enough for it to matter, and only there: it costs microseconds an allocation.
 """
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple, final
 from memguard.evidence.interface import Probe
 from memguard.evidence.peaks.history import AllocationRecording
 from memguard.evidence.sizes import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE, least_of_device
-from memguard.records.facts import Fact, Place, PreviousOutputsAlive, ReboundTensor
+from memguard.records.facts import Place, ReboundTensor
 from memguard.records.stats import Stage
-from memguard.source.stores import Rebinding, gives_back, own_keeper, rebinding_at
+from memguard.source.stores import Rebinding, gives_back, rebinding_at
 
 if TYPE_CHECKING:
     from memguard.allocator.snapshot import Frame
@@ -99,22 +99,7 @@ class RebindsProbe(Probe):
         much = min(least_of_device(self.watch.device_total_bytes), max(int(PEAK_SHARE * self._peak), LEAST))
         least = min(much, max(int(REMARK_SHARE * self._peak), LEAST_REMARK))
         for two in rebound(timeline, min_bytes=least, much=much):
-            self._tell_rebound(two, stage)
-
-    def _tell_rebound(self, two: Rebound, stage: Stage) -> None:
-        fact: Fact = ReboundTensor(batch=self.watch.batch, stage=stage, place=two.place, bytes=two.bytes)
-        if two.is_kept:
-            fact = PreviousOutputsAlive(
-                batch=self.watch.batch,
-                stage=stage,
-                place=two.place,
-                bytes=two.bytes,
-                graph=False,
-                peak_in_forward=True,
-                steady=True,
-                peak_bytes=self._peaks[stage],
-            )
-        self.report(fact)
+            self.report(ReboundTensor(batch=self.watch.batch, stage=stage, place=two.place, bytes=two.bytes))
 
 
 ALIKE = 0.75
@@ -127,10 +112,8 @@ class Rebound(NamedTuple):
     """A line of which two tensors are there at once."""
 
     place: Place
-    """The statement that makes them; of what an attribute keeps, the one that sets it."""
+    """The statement that makes them."""
     bytes: int
-    is_kept: bool
-    """Whether an attribute keeps the old one, and not the name itself."""
 
 
 class _Pair(NamedTuple):
@@ -160,27 +143,19 @@ def rebound(timeline: AllocationTimeline, *, min_bytes: int, much: int = 0) -> l
     found: dict[Frame, Rebound] = {}
     for pair in _pairs(timeline, min_bytes):
         about = statement(pair.line.filename, pair.line.line)
-        told = None if about is None else _told(timeline, pair, about, much)
+        told = None if about is None else _told(pair, about, much)
         if told is not None and (pair.line not in found or found[pair.line].bytes < told.bytes):
             found[pair.line] = told
     return sorted(found.values(), key=lambda each: -each.bytes)
 
 
-def _told(timeline: AllocationTimeline, pair: _Pair, about: Rebinding, much: int) -> Rebound | None:
-    line, nbytes, keeper = pair.line, pair.old.size, about.keeper
-    together = pair.is_only and pair.at_peak
-    if keeper is not None and together and _runs_to(timeline, pair, keeper):
-        return Rebound(keeper, nbytes, is_kept=True)
-    if pair.is_direct:
-        if not (pair.goes_on and (nbytes >= much or pair.at_peak)):
-            return None
-        keeper = keeper or own_keeper(line.filename, line.line, about.name)
-        if keeper is not None and is_there_at_peak(timeline, line):
-            return Rebound(keeper, nbytes, is_kept=True)
-    elif keeper is not None or not (together and pair.goes_on and about.doubles):
+def _told(pair: _Pair, about: Rebinding, much: int) -> Rebound | None:
+    line, nbytes = pair.line, pair.old.size
+    counts = (nbytes >= much or pair.at_peak) if pair.is_direct else (pair.is_only and pair.at_peak and about.doubles)
+    if not (pair.goes_on and counts):
         return None
     place = Place(file=line.filename, line=line.line, function=line.name, holder=about.name, source=about.source)
-    return Rebound(place, nbytes, is_kept=False)
+    return Rebound(place, nbytes)
 
 
 def _pairs(timeline: AllocationTimeline, min_bytes: int) -> Iterator[_Pair]:
@@ -213,28 +188,3 @@ def _pairs(timeline: AllocationTimeline, min_bytes: int) -> Iterator[_Pair]:
         at_peak = max(levels[new.made : event]) >= high
         goes_on = timeline.is_one_run(line, new.made, event)
         yield _Pair(line, old, is_direct, len(others) == 1, goes_on, at_peak)
-
-
-def is_there_at_peak(timeline: AllocationTimeline, line: Frame) -> bool:
-    """Whether at the highest level a block of a line is there that the same line makes anew only later."""
-    levels = timeline.levels()
-    high = AS_HIGH * max(levels, default=0)
-    # Of the first batch's peak the history does not know what was there: the last one is as high.
-    at = max((number for number, level in enumerate(levels) if level >= high), default=-1)
-    mine = [block for block in timeline.blocks if timeline.calling_lines(block.made)[:1] == (line,)]
-    there = [block for block in mine if block.is_alive(at)]
-    if len(there) != 1:
-        return False  # with two of them it is the line itself
-    anew = next((block.made for block in mine if block.made > at), None)
-    gone = there[0].freed
-    return gone is None or (anew is not None and anew < gone)  # the history may end before the line comes again
-
-
-def _runs_to(timeline: AllocationTimeline, pair: _Pair, keeper: Place) -> bool:
-    """Whether a line between the two statements allocated last: then the keeper's let the old one go."""
-    last = next(timeline.backwards(pair.old.freed or 0))
-    return any(
-        (frame.filename, frame.name) == (pair.line.filename, pair.line.name)
-        and pair.line.line <= frame.line <= (keeper.line or 0)
-        for frame in timeline.user_lines(last)
-    )

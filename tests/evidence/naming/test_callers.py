@@ -1,7 +1,6 @@
 """The call in the loop that feeds a class of the program's: told beside the statement that keeps."""
 
 import linecache
-import logging
 
 import torch
 
@@ -61,25 +60,3 @@ def test_a_call_through_another_class_is_followed_to_the_loop() -> None:
         log.note(leaf())
     wanted = ids_of(log.meters["loss"].values)
     assert called_at(holder_of(wanted)) == "log.note(leaf())"
-
-
-class Incidents(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.records: list[logging.LogRecord] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
-
-
-def test_a_handler_that_keeps_log_records_is_told_with_the_call_of_the_logger() -> None:
-    """The record itself knows where it was made; no source shows who calls the handler."""
-    incidents = Incidents()
-    logger = logging.Logger("callers")
-    logger.addHandler(incidents)
-    for _ in range(4):
-        logger.warning("loss %s", leaf())
-    wanted = ids_of([record.args[0] for record in incidents.records if isinstance(record.args, tuple)])
-    found = holder_of(wanted)
-    assert (found.place.holder, found.place.function) == ("Incidents.records", "Incidents.emit")
-    assert called_at(found) == 'logger.warning("loss %s", leaf())'

@@ -49,18 +49,6 @@ for x, y in batches():
     history.record(loss=step(x, y))
 """,
 )
-RETOLD["records of a log handler"] = (
-    "buffer",
-    """
-import logging, logging.handlers
-logger = logging.getLogger("retold")
-logger.setLevel(logging.DEBUG)
-logger.propagate = False
-logger.addHandler(logging.handlers.MemoryHandler(10000))
-for x, y in batches():
-    logger.debug("loss %s", step(x, y))  # <-
-""",
-)
 RETOLD["records of a handler of one's own"] = (
     "Incidents.records",
     """
@@ -87,19 +75,6 @@ table = np.empty(14, dtype=object)
 for i, (x, y) in enumerate(batches()):
     loss = step(x, y)
     table[i] = loss  # <-
-""",
-)
-RETOLD["a hook for each batch"] = (
-    "grab",
-    """
-def observed(x, y):
-    seen = {}
-    def grab(module, inputs, output):
-        seen.setdefault("output", output)
-    model.register_forward_hook(grab)  # <-
-    step(x, y)
-for x, y in batches():
-    observed(x, y)
 """,
 )
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from memguard.allocator.snapshot import Frame
 from memguard.evidence.peaks import rebinds_in_history
 from memguard.evidence.peaks.history import AllocationRecording
-from memguard.evidence.peaks.rebinds_in_history import is_there_at_peak, rebound
+from memguard.evidence.peaks.rebinds_in_history import rebound
 from memguard.integrations.script import run_script
 from tests.evidence.timelines import timeline_of
 
@@ -47,23 +46,6 @@ def test_a_tensor_freed_by_its_successor_is_told() -> None:
     trace = [event("alloc", 1, 50), *other(7), event("alloc", 2, 50), event("alloc", 3, 50)]
     trace += [event("free_requested", 2, 50), event("free_requested", 1, 50)]
     assert told(trace) == [(1, "field", 50)]
-
-
-def turn(address: int, before: int, *, peak: int) -> list[dict[str, Any]]:
-    """A batch that takes much for a moment, and then makes anew what is kept of the one before."""
-    often = [event("alloc", 7, peak, line=5), event("free_requested", 7, peak, line=5)]
-    return [*often, event("alloc", address, 50), event("free_requested", before, 50)]
-
-
-def test_what_is_there_at_the_peak_and_made_anew_later_is_the_last_batchs() -> None:
-    """Where the line itself makes the peak, two of them stand there; where it is dropped before, none."""
-    site = Frame(str(Path("program.py").resolve()), 1, "step")
-    kept = [event("alloc", 1, 50), *turn(2, 1, peak=200), *turn(3, 2, peak=200)]
-    assert is_there_at_peak(timeline_of(kept), site)
-    assert not is_there_at_peak(timeline_of([event("alloc", 1, 50), *turn(2, 1, peak=20), *turn(3, 2, peak=20)]), site)
-    dropped = [event("alloc", 1, 50), event("free_requested", 1, 50), *turn(2, 9, peak=200)]
-    assert not is_there_at_peak(timeline_of([*dropped, event("free_requested", 2, 50), *turn(3, 9, peak=200)]), site)
-    assert not is_there_at_peak(timeline_of([]), site)
 
 
 SCRIPT = """

@@ -119,23 +119,3 @@ def test_what_a_call_makes_anew_is_told_where_it_is_named(tmp_path: Path, step: 
 def test_a_call_that_finds_none_or_needs_the_old_one_is_not_told(tmp_path: Path, step: str, before: str) -> None:
     """Nor one that leaves the peak as it is."""
     assert told(tmp_path, step, before) == []
-
-
-@pytest.mark.parametrize(
-    ("step", "found"),
-    [
-        (f"now = self.soft({N}, t); loss = self.loss(now); self.last = now; return loss", True),
-        (f"now = wave({N}, t); self.last = now.detach(); return self.loss(now)", True),
-        (f"now = torch.full(({N},), float(t)); loss = self.loss(now); self.last = now; return loss", True),
-        (f"self.last = None; now = wave({N}, t); loss = self.loss(now); self.last = now; return loss", False),
-        (f"now = wave({N}, t); loss = self.loss(now); self.last = now[:4].clone(); return loss", False),
-        (f"now = wave({N}, t); loss = self.loss(now) + self.drift(now); self.last = now; return loss", False),
-        (f"now = wave({N}, t); loss = self.loss(torch.ones({2 * N})); self.last = now; return loss", True),
-    ],
-    ids=["method", "function", "operator", "dropped", "a part", "read by what is called", "a peak that follows"],
-)
-def test_an_attribute_that_keeps_the_last_while_the_next_is_made_is_told(
-    tmp_path: Path, step: str, found: bool
-) -> None:
-    """With its line, whatever comes between the tensor and the attribute; not where the step wants the old one."""
-    assert told(tmp_path, step) == ([("MG303", "Field.last")] if found else [])

@@ -1,3 +1,4 @@
+# A known miss: what an attribute keeps of the last batch is told as made again before the old one is dropped (MG305).
 # device: virtual:96MiB
 """Semantic segmentation with a small Runner/Callback framework."""
 

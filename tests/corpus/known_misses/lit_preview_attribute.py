@@ -1,3 +1,4 @@
+# A known miss: what an attribute keeps of the last batch is told as made again before the old one is dropped (MG305).
 """Lightning itself once kept the step's output alive into the next forward, which made a neural ODE run out of memory; the
 fix there was to drop it before. Here the module keeps its last reconstruction for a preview it draws now and then.
 https://github.com/Lightning-AI/pytorch-lightning/pull/9336
