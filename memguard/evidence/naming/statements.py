@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import re
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from memguard.evidence.naming.names import NAMES, files_of_owner, innermost, sought_of, user_files
-from memguard.heap.attributes import attributes_of
+from memguard.evidence.naming.names import NAMES, class_of, files_of_owner, innermost, sought_of, user_files
+from memguard.heap.attributes import attributes_of, mro_of, namespace_of
 from memguard.heap.children import LRU_CACHE, Scope, Via
 from memguard.heap.frames import is_user_file
 from memguard.heap.snapshot import HeapSnapshot
@@ -52,7 +54,15 @@ def find_cause(
     made_up = numbered(trail[start], [*files, *user_files()], sources)
     if made_up is not None:
         return HoldingStatement(trail[start], made_up)
-    return _stated(trail, start, snapshot, files, sources, context)
+    record = next((link for link in trail if issubclass(type(link.value), logging.LogRecord)), None)
+    logged = _logged(record, sources) if record is not None else None
+    if record is None or logged is None:
+        return _stated(trail, start, snapshot, files, sources, context)
+    trail = record.trail()
+    kept = _stated(trail, trail.index(innermost(record)), snapshot, files, sources, context)
+    if (adds := kept.statement) is not None and adds.grows and adds.certain and is_user_file(adds.file):
+        return kept  # a handler of the user's own
+    return HoldingStatement(innermost(record), logged)
 
 
 def _stated(
@@ -86,7 +96,7 @@ def _stated(
             for name, what in known
             if (statement := _statement(what, [*files, *files_of_owner(name)], sources, context)) is not None
         ]
-        best = max(found, key=lambda statement: statement.score, default=None)
+        best = max(found, key=lambda statement: statement.score, default=None) or cached_attribute(link, sources)
         if best is None or not _better(best, cause.statement, outside=index < start):
             continue
         known_by = cause.statement if index < start and trail[index + 1].via is Via.ATTRIBUTE else None
@@ -97,6 +107,17 @@ def _stated(
         if best.grows and best.certain and is_user_file(best.file):
             break
     return cause
+
+
+def _logged(record: Link, sources: Sources) -> Statement | None:
+    """The call that made a log record which some handler keeps, arguments and all."""
+    attributes = attributes_of(record.value)
+    file, line, function = (attributes.get(name) for name in ("pathname", "lineno", "funcName"))
+    if type(file) is not str or type(line) is not int or not is_user_file(file):
+        return None
+    source = sources.get(file)
+    text = source.text(line, line) if source is not None else ""
+    return Statement(file, line, str(function), text, True, loops=True, score=3.0)
 
 
 def _better(new: Statement, old: Statement | None, *, outside: bool) -> bool:
@@ -133,6 +154,34 @@ def cached_function(wrapper: Any, sources: Sources) -> Statement | None:
     source = sources.get(code.co_filename)
     text = source.text(code.co_firstlineno, code.co_firstlineno) if source is not None else ""
     return Statement(code.co_filename, code.co_firstlineno, code.co_name, text, True, score=3.0)
+
+
+def cached_attribute(link: Link, sources: Sources) -> Statement | None:
+    """What a ``cached_property`` put into its object: the statement that returns it, where there is but one.
+
+    Nothing else assigns such an attribute, and whoever reads it first makes it.
+    """
+    if link.via is not Via.ATTRIBUTE or link.parent is None or type(link.key) is not str:
+        return None
+    for cls in mro_of(class_of(link.parent.value)):
+        made = namespace_of(cls).get(link.key)
+        if made is not None:
+            return _returned(made, sources) if type(made) is functools.cached_property else None
+    return None
+
+
+def _returned(made: object, sources: Sources) -> Statement | None:
+    behind = attributes_of(made).get("func")
+    if type(behind) is not types.FunctionType:
+        return None
+    code = behind.__code__
+    source = sources.get(code.co_filename)
+    function = source.scope_of(code.co_firstlineno, code.co_name) if source is not None else None
+    if source is None or function is None or len(function.returns) != 1:
+        return None
+    value = function.returns[0]
+    text = source.text(value.lineno, value.end_lineno or value.lineno)
+    return Statement(source.file, value.lineno, function.path, text, False, score=1.0)
 
 
 MIN_NAMES = 8

@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import functools
 from pathlib import Path
 
 import pytest
@@ -169,3 +170,25 @@ def test_a_checkpoint_that_is_only_asked_for_its_epoch_is_one_that_was_loaded(tm
     assert resumed.origin["epoch"] == 3
     (found,) = find_copies(HolderSearch(models=[model]), [model])
     assert (found.place.holder, found.place.source) == ("Resumed.origin", "loaded = torch.load(path)")
+
+
+class Lazy:
+    """Loads what it resumes from when that is first read."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @functools.cached_property
+    def stored(self) -> dict[str, torch.Tensor]:
+        return torch.load(self.path)  # type: ignore[no-any-return]
+
+
+def test_a_checkpoint_in_a_cached_property_is_told_where_it_is_returned(tmp_path: Path) -> None:
+    """No statement assigns that attribute: the function under its name makes it."""
+    model, path = make(), str(tmp_path / "model.pt")
+    torch.save(model.state_dict(), path)
+    lazy = Lazy(path)
+    model.load_state_dict(lazy.stored)
+    (found,) = find_copies(HolderSearch(models=[model]), [model])
+    assert found.place.holder == "Lazy.stored" and is_loaded(found.place)
+    assert (found.place.source or "").startswith("return torch.load(self.path)")

@@ -49,6 +49,18 @@ for x, y in batches():
     history.record(loss=step(x, y))
 """,
 )
+RETOLD["records of a log handler"] = (
+    "buffer",
+    """
+import logging, logging.handlers
+logger = logging.getLogger("retold")
+logger.setLevel(logging.DEBUG)
+logger.propagate = False
+logger.addHandler(logging.handlers.MemoryHandler(10000))
+for x, y in batches():
+    logger.debug("loss %s", step(x, y))  # <-
+""",
+)
 RETOLD["records of a handler of one's own"] = (
     "Incidents.records",
     """
