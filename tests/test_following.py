@@ -64,6 +64,18 @@ def test_what_was_let_go_since_stays_as_it_was_told() -> None:
     assert graphs_after(0) == GRAPHS
 
 
+@pytest.mark.parametrize(("goes_on", "graphs"), [(0, 60), (2, 8)])
+def test_what_is_let_go_where_the_program_ends_was_kept_until_then(goes_on: int, graphs: int) -> None:
+    """The last batch ends with the program, and holds nothing any more; where others follow, it was let go before."""
+    follow = GrowthAttribution()
+    run(follow, 0, 10, 40 * KIB)
+    follow.learn(GRAPHS)
+    run(follow, 11, 58, 40 * KIB, begin=11 * 40 * KIB)
+    run(follow, 59, 59 + goes_on, 0)
+    fact = newest(follow)
+    assert isinstance(fact, RetainedGraphs) and abs(fact.graphs - graphs) <= 1
+
+
 def test_graphs_that_share_what_they_hold_are_no_larger_than_the_floor_shows() -> None:
     """Inputs that a list of the program's has anyway are in each graph, and come with none."""
     fact = graphs_after(30 * KIB)

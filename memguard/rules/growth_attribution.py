@@ -109,14 +109,26 @@ class AttributedGrowth:
     """
 
     __slots__ = (
-        *("_at_end", "_batch", "_end", "_highest", "_is_over", "_lag", "_later", "_rate", "_span", "_told_later"),
+        *(
+            "_at_end",
+            "_batch",
+            "_end",
+            "_highest",
+            "_is_over",
+            "_lag",
+            "_later",
+            "_newest",
+            "_rate",
+            "_span",
+            "_told_later",
+        ),
         "fact",
     )
 
     def __init__(self, fact: Fact, end_bytes: int | None, span: int, lag: int = 0, rate: float | None = None) -> None:
         self.fact, self._rate = fact, rate
         self._at_end, self._span, self._lag = end_bytes, max(span, 1), lag
-        self._end = self._highest = end_bytes
+        self._end = self._newest = self._highest = end_bytes
         self._later = self._told_later = 0
         self._batch = fact.batch
         self._is_over = False
@@ -135,7 +147,9 @@ class AttributedGrowth:
         self._later += len(records)
         self._batch = records[-1].batch
         if (end := first.allocated_end_bytes) is not None:
-            self._end, self._highest = end, max(end, self._highest or 0)
+            # The last batch of a run ends where the program does: what was let go there was kept until then.
+            self._end, self._newest = max(end, self._newest or 0), end
+            self._highest = max(end, self._highest or 0)
 
     @property
     def has_doubled(self) -> bool:
@@ -150,7 +164,8 @@ class AttributedGrowth:
         rate, rise = _rate(self.fact, self._span), self._rise()
         rate = self._rate if rate is None else rate
         # Where no allocator counts, it may have been let go since without anybody having seen it.
-        lasts = isinstance(self.fact, (KeptOutputs, KeptOnHost)) and not self.fact.bounded
+        fact = self.fact
+        lasts = not _ends(fact) if isinstance(fact, KeptOutputs) else isinstance(fact, KeptOnHost) and not fact.bounded
         later = self._later if rise is not None or lasts else 0
         if not (later or self._lag) or rate is None:
             return self.fact

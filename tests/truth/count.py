@@ -34,7 +34,7 @@ class Storages(TorchDispatchMode):
     """Knows the storage of every tensor that an operator gave."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._known: dict[int, tuple[StorageWeakRef, int]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -77,6 +77,8 @@ class Counter:
         """Called by Python for each call and return."""
         if event != "return" or not self._is_of_script(frame.f_code.co_filename):
             return
+        if frame.f_code.co_name.startswith("<"):
+            return  # the iterator of a comprehension keeps the last element that it gave
         outer = frame.f_back
         is_outermost = outer is not None and outer.f_code.co_name == "<module>"
         if is_outermost or (frame.f_code.co_name == self._function and "." not in self._holder):
@@ -106,18 +108,30 @@ class Counter:
         self, local: dict[str, Any], known: dict[str, Any], frame: FrameType | None, returned: object
     ) -> dict[str, int | None] | None:
         first, _, attribute = self._holder.partition(".")
-        before = self._storages.live_bytes()
+        own = set(frame.f_code.co_varnames[frame.f_code.co_argcount :]) if frame is not None else set()
+        for name in own.intersection(local) - {first}:  # they end with the call, unlike what it was given
+            value = local.pop(name)
+            parts = value.values() if isinstance(value, dict) else value if isinstance(value, _CONTAINERS) else ()
+            if first in {type(one).__name__ for one in (value, *parts)}:
+                local[name] = value  # the owner of an attribute
+            del value, parts
+        _write_back(frame)
         for leaf in tree_leaves(returned):  # what the function gives back holds the graphs of what it is made of
             if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None:
                 with contextlib.suppress(RuntimeError):
                     leaf.detach_()
+        held = id(local.get(first, known.get(first)))
+        for part in returned if isinstance(returned, tuple) else (returned,):  # it may hold some of the same
+            if isinstance(part, _CONTAINERS) and id(part) != held:
+                part.clear()
+        before = self._storages.live_bytes()
         if not attribute:
+            local = frame.f_locals if frame is not None else local
             names = local if first in local else known
             if first not in names:
                 return None
             count = _drop(names, first)
-            if frame is not None and names is local:
-                ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(1))
+            _write_back(frame)
         else:
             named = local.get(first, known.get(first))
             owners = [one for one in gc.get_objects() if type(one).__name__ == first]
@@ -129,6 +143,12 @@ class Counter:
             count = sum(filter(None, counts)) if any(counts) else None
             owners.clear()
         return {"count": count, "bytes": before - self._storages.live_bytes()}
+
+
+def _write_back(frame: FrameType | None) -> None:
+    """Makes a call's variables those of the dictionary that was last read from it."""
+    if frame is not None:
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(1))
 
 
 def _drop(names: dict[str, Any], name: str) -> int | None:
@@ -158,7 +178,7 @@ def main() -> None:
             after = runpy.run_path(script, run_name="__main__")
         finally:
             sys.setprofile(None)
-        if counter.newest is None or function == "<module>":
+        if counter.newest is None or function == "<module>" or "." in holder:
             counter.look(after, after)
     print(json.dumps(counter.newest))
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
+from sys import getrefcount
 from typing import Any, final
 
 import torch
 from torch import nn
 
-from memguard.autograd.graph import graph_of, iter_nodes, leaf_storages, raw_saved, saved_tensors
+from memguard.autograd.graph import graph_of, iter_nodes, leaf_storages, raw_saved
 from memguard.autograd.reach import Reach
 from memguard.evidence.graph_tracker import KEY, ForwardGraph
 from memguard.evidence.graphs.function_contexts import kept_by
@@ -22,6 +23,8 @@ MOST_SIZED = 64
 """Graphs that are gone through, however large they are."""
 MOST_NODES = 10_000
 """Nodes of graphs: further ones are gone through until there were so many, in a fifth of a second."""
+_REFERENCES_HERE = 4
+"""Of Python to what a graph saved, as it is read here (CPython 3.11). With more of them, others have it as well."""
 
 
 def reach_of(marks: Iterable[ForwardGraph], *, deep: bool = False) -> Reach:
@@ -71,6 +74,10 @@ class GraphContents:
         self._reach, self._owned = reach, owned
         self._held: dict[int, int] = {}
         self._own: set[int] = set()
+        self._kept_anyway: set[int] = set()
+        """What graphs saved and others hold as well: inputs in a list of batches, or in the tensor of a data set."""
+        self._batches: set[int] = set()
+        """Those of the forwards that were met: a sum leads to the newest too, which nobody calls old yet."""
         self._leaves: dict[int, int] = {}
         self._reached: Counter[int] = Counter()
         """By how many graphs each leaf is: what all of them go back to lives without them, like a weight."""
@@ -83,6 +90,8 @@ class GraphContents:
         A backward takes away what was saved, not the leaves: an input made to require a gradient, and that gradient.
         """
         if self._reach(tensor) is None:
+            if tensor.grad_fn is None:
+                self._kept_anyway.update(storages_of([tensor]))
             return None
         held = storages_of([tensor])
         self._own.update(held)
@@ -90,7 +99,13 @@ class GraphContents:
         if (start := graph_of(tensor)) is not None and (self._sized < MOST_SIZED or self._nodes > 0):
             for node in iter_nodes((start,)):
                 self._nodes -= 1
-                held.update(storages_of(saved_tensors(node)))
+                if (sentinel := node.metadata.get(KEY)) is not None:
+                    self._batches.add(sentinel.mark.batch)
+                for _, data in raw_saved(node):
+                    stored = storages_of([data])
+                    held.update(stored)
+                    if data.is_leaf and getrefcount(data) > _REFERENCES_HERE:
+                        self._kept_anyway.update(stored)
                 if issubclass(type(node), torch.autograd.function.BackwardCFunction):
                     held.update(storages_of(itertools.chain.from_iterable(kept_by(node).values())))
                 leaves.update(leaf_storages(node))
@@ -118,10 +133,15 @@ class GraphContents:
         """Bytes held by all of them together."""
         return self._total() + self._more
 
+    def of_batches(self, batches: int) -> int:
+        """Bytes held of so many batches: their share, where more were met."""
+        return self.total() * batches // max(batches, len(self._batches))
+
     def _total(self) -> int:
         shared = self._sized if self._sized > 1 else 0
-        own = {key: size for key, size in self._leaves.items() if self._reached[key] != shared}
-        return sum((own | self._held).values())
+        leaves = {key: size for key, size in self._leaves.items() if self._reached[key] != shared}
+        saved = {key: size for key, size in self._held.items() if key not in self._kept_anyway or key in self._own}
+        return sum((leaves | saved).values())
 
     @property
     def gave_up(self) -> bool:
@@ -131,7 +151,7 @@ class GraphContents:
     @property
     def saves(self) -> bool:
         """Whether most of it is still saved for a backward, so that none has run through most of it."""
-        saved = sum(size for key, size in self._held.items() if key not in self._own)
+        saved = sum(size for key, size in self._held.items() if key not in self._own | self._kept_anyway)
         return 2 * saved > self.total()
 
     @property

@@ -135,7 +135,7 @@ class Keepers:
             found, held = who_holds(old, self._holders, models, stage=stage, collector=how, deep=deep, dates=dates)
             if found or not held.gave_up:
                 break
-        return _Kept(found, held.total(), held.saves, held.spoilt)
+        return _Kept(found, held.of_batches(len({mark.batch for mark in old})), held.saves, held.spoilt)
 
     def _tell(
         self,

@@ -75,6 +75,8 @@ def kept_by_name(snapshot: HeapSnapshot, *, whole: bool = False) -> dict[Name, K
     graphs = _Graphs()
     found: dict[Name, Kept] = {}
     numbers: dict[Name, set[int]] = {}
+    holders: dict[int, list[set[Name]]] = {}
+    """The names above each tensor of a storage: one that graphs saved may be kept anyway, as a list of batches does."""
     for link, tensors in _tensors_by_link(snapshot, whole):
         trail = link.trail()
         is_state = any(issubclass(type(step.value), torch.optim.Optimizer) for step in trail)
@@ -84,10 +86,12 @@ def kept_by_name(snapshot: HeapSnapshot, *, whole: bool = False) -> dict[Name, K
         storages = storages_of(tensors) | gradients
         ends = {graph_of(tensor) for tensor in tensors} - {None}
         below = {number for end in ends if (number := graphs.number_of(end)) is not None}
+        above: set[Name] = set()
         for step in trail:
             if step.via not in NAMES or type(step.value) is Scope:
                 continue
             name, kept = _kept(step, found)
+            above.add(name)
             kept.storages.update(storages)
             kept.weights.update(of_weights)
             kept.states.update(storages if is_state else ())
@@ -95,9 +99,12 @@ def kept_by_name(snapshot: HeapSnapshot, *, whole: bool = False) -> dict[Name, K
             if ends:
                 numbers.setdefault(name, set()).update(below)
                 kept.is_whole = kept.is_whole and not graphs.is_spent
+        for key in storages:
+            holders.setdefault(key, []).append(above)
     for name, own in numbers.items():
         found[name].graphs = len(own)
-        found[name].storages.update(graphs.storages_of(own))
+        saved = graphs.storages_of(own)
+        found[name].storages |= {k: saved[k] for k in saved if all(name in above for above in holders.get(k, ()))}
     return found
 
 
