@@ -309,7 +309,7 @@ def _rate(fact: Fact, span: int) -> float | None:
     if isinstance(fact, (KeptOutputs, KeptOnHost)):
         return fact.bytes_per_batch
     if isinstance(fact, ViewsPinStorage):
-        return fact.pinned_bytes / span if fact.grows else None
+        return fact.pinned_bytes / span if fact.grows or fact.stage.evaluates else None  # to the end of a pass at least
     if isinstance(fact, RetainedGraphs) and not fact.deepened:
         return (fact.bytes or 0) / span
     return None
