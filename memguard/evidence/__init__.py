@@ -13,7 +13,6 @@ from memguard.evidence.graphs.micro_batches import MicroBatchesProbe, MicroOutpu
 from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.evidence.graphs.unused_gradients import (
     DroppedGradientsProbe,
-    UntakenGradientsProbe,
 )
 from memguard.evidence.graphs.unused_passes import DerivativesProbe, TrainingPassesProbe
 from memguard.evidence.host.cache_calls import CacheCallsProbe
@@ -52,7 +51,6 @@ PROBES: tuple[type[Probe], ...] = (
     EvaluationProbe,
     DerivativesProbe,
     TrainingPassesProbe,
-    UntakenGradientsProbe,
     DroppedGradientsProbe,
     InnerFrozenProbe,
     OutputsProbe,

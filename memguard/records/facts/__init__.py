@@ -18,7 +18,6 @@ from memguard.records.facts.graphs import (
     MicroBatchOutputs,
     RetainedGraphs,
     SavedAfterBackward,
-    UntakenGradients,
     UnusedGraphs,
 )
 from memguard.records.facts.in_json import KINDS, from_json, to_json
@@ -86,7 +85,6 @@ __all__ = [
     "SurvivingAllocations",
     "UnexplainedGrowth",
     "UnreadStorages",
-    "UntakenGradients",
     "UnusedGraphs",
     "ViewsPinStorage",
     "WorkerObjects",
