@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from memguard.evidence.graph_tracker import GraphTracker
-from memguard.evidence.naming.holders import Holder, find_holders
+from memguard.evidence.naming.holders import Holder, HolderSearch, find_holders
 from memguard.evidence.other_threads import OtherThreads
 from memguard.records.facts import Fact, KeptOutputs
 from memguard.records.stats import BatchRecord, MemoryStats, Stage
@@ -186,6 +186,10 @@ class ProbeContext:
         alive = [(f"generator {number}", ref()) for number, ref in enumerate(self.generators)]
         alive += [("dataset", ref()) for ref in self.datasets]
         return [*self.extra_roots(), *((name, one) for name, one in alive if one is not None)]
+
+    def search(self) -> HolderSearch:
+        """A walk over everything in reach, to be asked who holds what. Holds what it met: drop it at once."""
+        return HolderSearch(models=self.models, extra=self.roots(), stage=self.stage, calling=self.calling)
 
     @property
     def models(self) -> list[nn.Module]:

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 from memguard.evidence.interface import Probe
-from memguard.evidence.naming.holders import HolderSearch
 from memguard.heap.frames import call_site
 from memguard.records.facts import NOWHERE, GatheredWeights, Place
 from memguard.torch_objects.module_parts import named_parameters_of
@@ -79,7 +78,7 @@ class GatheredWeightsProbe(Probe):
 
     def _tell(self, sharded: _Sharded, storages: Mapping[int, int]) -> None:
         watch, model, place = self.watch, sharded.model(), sharded.call or NOWHERE
-        survey = HolderSearch(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
+        survey = watch.search()
         link = next((link for link in survey.snapshot.links if link.value is model), None)
         self.report(
             GatheredWeights(

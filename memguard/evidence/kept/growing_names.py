@@ -118,7 +118,7 @@ class GrowingNamesProbe(Probe):
             self._is_asked = False
             self._look()
         elif self._again is not None and watch.number >= self._again:
-            self._measure_anew(kept_by_name(self._survey().snapshot))
+            self._measure_anew(kept_by_name(self.watch.search().snapshot))
         else:
             return
         if self._again is None:
@@ -162,14 +162,10 @@ class GrowingNamesProbe(Probe):
     def _has_reported(self) -> bool:
         return any(isinstance(fact, MEASURED) for fact in self.watch.facts.values())
 
-    def _survey(self) -> HolderSearch:
-        watch = self.watch
-        return HolderSearch(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
-
     def _look(self, *, whole: bool = False) -> None:
         watch = self.watch
         self._looks += 1
-        survey = self._survey()
+        survey = self.watch.search()
         kept = kept_by_name(survey.snapshot, whole=whole)
         look = _Look(self._at, watch.batches, {name: (one.bytes(), one.length) for name, one in kept.items()})
         before, self._last = self._last, look

@@ -293,7 +293,7 @@ class GrowthUpdates:
         """Notes how long all containers are, where any was told of."""
         self._lengths = {}
         if self._watch.kept:
-            self._lengths = self._survey().snapshot.lengths()
+            self._lengths = self._watch.search().snapshot.lengths()
 
     def conclude(self, batches: int, *, rounding: float = 1.0) -> None:
         """Tells of those that grew faster than was told.
@@ -305,7 +305,7 @@ class GrowthUpdates:
         lengths, self._lengths = self._lengths, {}
         if not lengths:
             return
-        survey, kept = self._survey(), self._watch.kept
+        survey, kept = self._watch.search(), self._watch.kept
         found: dict[int, list[ContainerGrowth]] = {}
         for growth in find_growth(survey, lengths, nbytes=1):
             at = next((at for at, fact in enumerate(kept) if _is_told_of(growth.place, fact)), None)
@@ -322,10 +322,6 @@ class GrowthUpdates:
                     bytes_per_batch=rate,
                 )
                 self._report(kept[at])
-
-    def _survey(self) -> HolderSearch:
-        watch = self._watch
-        return HolderSearch(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
 
 
 def _is_told_of(place: Place, fact: KeptOutputs) -> bool:

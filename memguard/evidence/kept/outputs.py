@@ -11,7 +11,6 @@ from torch import nn
 
 from memguard.evidence.interface import Probe
 from memguard.evidence.kept.retained import kept_around
-from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import capacity_of, outgrew
 from memguard.evidence.peaks.previous_batch import (
     BESIDE,
@@ -200,7 +199,7 @@ class OutputsProbe(Probe):
     def _name(self, old: list[_Output], batches: set[int]) -> None:
         watch = self.watch
         kept = _Kept({output.key for output in old})
-        survey = HolderSearch(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
+        survey = watch.search()
         found = survey.judged(kept) or survey.judged_among_unsampled(kept)
         holders = survey.holders(found, stage=watch.stage) or self.holders(
             kept, graph=False, collector=False, stage=watch.stage

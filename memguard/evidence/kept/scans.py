@@ -161,7 +161,7 @@ class ScansProbe(Probe):
         for optimizer in watch.optimizers:
             owned.update(storages_of(state_of(optimizer)))
             wanted.update(used_state(optimizer))
-        survey = HolderSearch(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
+        survey = watch.search()
         if watch.stage is Stage.TRAIN:
             self._tell_copies(survey, owned)  # before what grows, for copies that pile up grow as well
         if grown:

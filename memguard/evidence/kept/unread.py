@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from memguard.evidence.interface import Probe, StorageUse, StorageUses
-from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.owners import state_of
 from memguard.evidence.sizes import least_of_peak
 from memguard.heap.attributes import is_user_class
@@ -181,7 +180,7 @@ class UnreadProbe(Probe):
             if sum(use.nbytes for use in states) < least:
                 continue
             self._looks += 1
-            survey = self._survey()
+            survey = self.watch.search()
             link = next((link for link in survey.snapshot.links if link.value is optimizer), None)
             if link is not None:
                 self._add(survey.cause(link), [], states, max(map(self._idle, states)), least, is_state=True)
@@ -201,7 +200,7 @@ class UnreadProbe(Probe):
             use = uses.find(tensor)
             return use.nbytes if use is not None and id(use) in some else None
 
-        survey = self._survey()
+        survey = self.watch.search()
         found = [*survey.judged(judge), *survey.judged_among_unsampled(judge)]
         order = [holder.place for holder in survey.holders(found, stage=self.watch.stage)]
         named: dict[Place, list[Link]] = {}
@@ -220,10 +219,6 @@ class UnreadProbe(Probe):
             forwards = len(births) if within_step else min(map(self._idle, new))
             numbers = all(link.value.numel() == 1 for link in named[place])
             self._add(place, ways, new, forwards, least, within_step=within_step, numbers=numbers)
-
-    def _survey(self) -> HolderSearch:
-        watch = self.watch
-        return HolderSearch(models=watch.models, extra=watch.roots(), stage=watch.stage, calling=watch.calling)
 
     def _add(
         self,
