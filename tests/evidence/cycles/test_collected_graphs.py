@@ -23,41 +23,6 @@ class Keeper:
         self.me = self  # circle
 
 
-class KeepsOutput(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        out = x * 2
-        ctx.result = out  # kept output
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-        return grad * 2
-
-
-class KeepsInput(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        ctx.factor, ctx.x = 2, x  # kept input
-        return x * 2
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-        return grad * 2
-
-
-class BindsOutput(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        out = torch.sigmoid(x)
-        ctx.pullback = functools.partial(_pull, out)  # bound output
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        return ctx.pullback(grad)
-
-
 class ClosesOverInput(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -81,10 +46,6 @@ class IsGivenFunction(torch.autograd.Function):
 
 
 SCALE = torch.full((4, 8), 2.0)
-
-
-def _pull(out: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
-    return grad * out * (1 - out)
 
 
 class WithFunction(nn.Module):
@@ -148,33 +109,6 @@ def test_an_error_that_leads_to_no_tensor_is_not_the_circle() -> None:
     assert "Keeper.me" in found.text
 
 
-def test_a_function_that_keeps_its_output_is_named() -> None:
-    """An output on ctx makes a circle of node and tensor: the function and the line are told."""
-    model, x = WithFunction(KeepsOutput), torch.randn(4, 8)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with Loop(model, kinds=[CyclesProbe]) as loop:
-        for _ in loop.batches(12):
-            optimizer.zero_grad()
-            model(x).backward()
-            optimizer.step()
-    (fact,) = loop.of(FunctionContextHolds)
-    assert (fact.function_name, fact.attributes, fact.cycle) == ("KeepsOutput", ("result",), True)
-    assert fact.place.line == line_of("kept output")
-
-
-@pytest.mark.parametrize("kind", [CyclesProbe, ContextsProbe])
-def test_an_output_bound_in_a_partial_is_kept_as_well(kind: Any) -> None:
-    """The attribute that has the partial is told, where the graph is seen and where the collector freed it."""
-    model, x = WithFunction(BindsOutput), torch.randn(4, 8)
-    with Loop(model, kinds=[kind]) as loop:
-        for _ in loop.batches(12):
-            model(x).backward()
-            torch.optim.SGD(model.parameters(), lr=0.01).step()
-    (fact,) = loop.of(FunctionContextHolds)
-    assert (fact.function_name, fact.attributes, fact.cycle) == ("BindsOutput", ("pullback",), True)
-    assert fact.place.line == line_of("bound output")
-
-
 @pytest.mark.parametrize(("function", "told"), [(ClosesOverInput, ["pullback"]), (IsGivenFunction, [])])
 def test_what_a_function_on_ctx_closes_over_counts_if_it_is_an_input(function: Any, told: list[str]) -> None:
     """A function that binds only what another has, like a constant, is none of the context's."""
@@ -183,18 +117,6 @@ def test_what_a_function_on_ctx_closes_over_counts_if_it_is_an_input(function: A
         for _ in loop.batches(4):
             model(x).backward()
     assert [name for fact in loop.of(FunctionContextHolds) for name in fact.attributes] == told
-
-
-def test_a_function_that_keeps_its_input_is_seen_in_the_graph() -> None:
-    """A tensor attribute of a custom function's node is told once, with its size; numbers are none."""
-    model, x = WithFunction(KeepsInput), torch.randn(4, 8)
-    with Loop(model, kinds=[ContextsProbe]) as loop:
-        for _ in loop.batches(4):
-            model(x).backward()
-    (fact,) = loop.of(FunctionContextHolds)
-    assert (fact.function_name, fact.attributes, fact.cycle) == ("KeepsInput", ("x",), False)
-    assert fact.bytes == 4 * 8 * 4
-    assert fact.place.line == line_of("kept input")
 
 
 def test_ordinary_loops_are_silent_and_the_collector_is_left_as_it_was() -> None:
@@ -220,22 +142,3 @@ def test_garbage_of_others_is_theirs() -> None:
         assert look_at_garbage() is None
     finally:
         gc.set_debug(0)
-
-
-class Awaitable:
-    """Holds a loss, and its own method among its callbacks."""
-
-    def __init__(self, loss: torch.Tensor) -> None:
-        self.loss = loss
-        self.callbacks = [self.split]  # own method
-
-    def split(self) -> None:
-        """Nothing."""
-
-
-def test_a_method_in_a_list_closes_a_circle() -> None:
-    """The attribute that leads back is named, not the one that holds the tensor."""
-    Awaitable(torch.ones(4))
-    found = look_at_garbage()
-    assert found is not None
-    assert (found.place.holder, found.place.line) == ("Awaitable.callbacks", line_of("own method"))

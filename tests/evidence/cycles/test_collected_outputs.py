@@ -35,12 +35,6 @@ def run(*, circular: bool) -> list[FreedByCollector]:
     return loop.of(FreedByCollector)
 
 
-def test_a_tree_whose_nodes_know_their_parent_is_told() -> None:
-    """The circle's name is the child's reference."""
-    (fact,) = run(circular=True)
-    assert fact.outputs >= 16 and fact.place.holder == "Node.parent" and fact.bytes
-
-
 def test_a_tree_without_a_circle_is_silent() -> None:
     """Reference counting frees it before the collector begins."""
     assert run(circular=False) == []

@@ -215,26 +215,6 @@ def test_models_that_one_function_evaluates_are_told_once_at_the_largest() -> No
     assert fact.batch <= 3 and len(words) == 5
 
 
-def test_a_teacher_beside_an_evaluation_in_one_function_is_told_for_itself() -> None:
-    """A script at module level is one function: its teacher in training is another matter than its evaluation."""
-    model, teacher = make(), make(1).eval()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with Loop(model, teacher, kinds=[EvaluationProbe]) as loop:
-        for _ in loop.batches(2):
-            optimizer.zero_grad()
-            (model(torch.randn(4, 8)) - teacher(torch.randn(4, 8)).detach()).square().mean().backward()
-            optimizer.step()
-        model.eval()
-        for _ in loop.batches(5, Stage.VALIDATION):
-            model(torch.randn(4, 8))
-        model.train()
-        for _ in loop.batches(5):
-            optimizer.zero_grad()
-            (model(torch.randn(4, 8)) - teacher(torch.randn(4, 8)).detach()).square().mean().backward()
-            optimizer.step()
-    assert [fact.frozen for fact in loop.of(UnusedGraphs)] == [False, True]
-
-
 def test_models_of_one_function_are_told_at_the_end_of_a_short_evaluation() -> None:
     """Where there are two batches, nothing is waited for any longer than the stage."""
     encoder, model = nn.Linear(8, 8).eval(), Sampler().eval()
@@ -453,31 +433,6 @@ def test_evaluation_whose_graphs_are_told_as_kept_is_told_as_well() -> None:
     assert len(loop.of(RetainedGraphs)) == 1
     (fact,) = loop.of(UnusedGraphs)
     assert fact.kept and fact.count >= 8
-
-
-@sees_saved_tensors
-@pytest.mark.parametrize(("queries", "told"), [(40_000, True), (16, False)])
-@pytest.mark.parametrize("given", [True, False])
-def test_a_call_beside_those_that_adapt_is_told_alone(queries: int, told: bool, given: bool) -> None:
-    """A learner's steps need their graphs in evaluation, what is asked of it afterwards does not; told where larger."""
-
-    class Learner(nn.Linear):
-        def forward(self, x: torch.Tensor, weight: torch.Tensor | None = None) -> torch.Tensor:
-            return torch.tanh(nn.functional.linear(x, self.weight if weight is None else weight))
-
-    model = Learner(8, 8)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with Loop(model, kinds=[EvaluationProbe]) as loop:
-        for _ in loop.batches(4):
-            model(torch.randn(16, 8)).mean().backward()
-            optimizer.step()
-        model.eval()
-        for _ in loop.batches(8, Stage.VALIDATION):
-            (gradient,) = torch.autograd.grad(model(torch.randn(16, 8)).mean(), model.weight)
-            adapted = model.weight - 0.1 * gradient if given else None
-            model(torch.randn(queries, 8), adapted).argmax(1)  # asked afterwards
-    facts = loop.of(UnusedGraphs)
-    assert [(fact.place.line, fact.alone) for fact in facts] == ([(line_of("asked afterwards"), True)] if told else [])
 
 
 def test_a_target_network_between_two_batches_is_frozen_by_the_steps_that_it_shares() -> None:

@@ -1,13 +1,11 @@
 """Evaluation that forgot both eval() and no_grad."""
 
-import linecache
-
 import torch
 from torch import nn
 
 from memguard.evidence.graphs.unused_passes import TrainingPassesProbe
 from memguard.records.facts import UnusedGraphs
-from tests.evidence.loop import Loop, sees_saved_tensors
+from tests.evidence.loop import Loop
 
 
 def make() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -19,21 +17,6 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.zero_grad()
     model(torch.randn(8, 8)).sum().backward()
     optimizer.step()
-
-
-@sees_saved_tensors
-def test_a_row_of_unused_graphs_in_training_mode_is_told_with_the_line() -> None:
-    """Five forwards of the size that is trained on, without a backward."""
-    model, optimizer = make()
-    with Loop(model, kinds=[TrainingPassesProbe]) as loop:
-        for index in loop.batches(4):
-            train(model, optimizer)
-            if index == 2:
-                for _ in range(6):
-                    model(torch.randn(8, 8)).sum().item()  # evaluated
-    (fact,) = loop.of(UnusedGraphs)
-    assert fact.training and fact.bytes
-    assert "evaluated" in linecache.getline(str(fact.place.file), fact.place.line or 0)
 
 
 def test_batches_that_are_left_out_are_silent() -> None:

@@ -36,23 +36,6 @@ def test_gradients_with_a_graph_are_told() -> None:
     assert fact.parameters == 2 and fact.bytes == (256 * 256 + 256) * 4
 
 
-@pytest.mark.parametrize(("set_to_none", "zeroed"), [(True, False), (False, True)])
-def test_gradients_alive_at_the_end_of_the_forward_are_told(set_to_none: bool, zeroed: bool) -> None:
-    """zero_grad after the forward, or in place, leaves the gradients beside the activations."""
-    model, x = make()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with Loop(model, kinds=[GradientsProbe]) as loop:
-        for _ in loop.batches(4):
-            loss = model(x).square().mean()
-            optimizer.zero_grad(set_to_none=set_to_none)  # late
-            loss.backward()
-            optimizer.step()
-    (fact,) = loop.of(StaleGradients)
-    assert fact.zeroed is zeroed
-    assert fact.bytes == (256 * 256 + 256) * 4
-    assert fact.place.line == line_of("late")
-
-
 def test_what_the_backward_of_another_model_adds_to_gradients_does_not_zero_them() -> None:
     """The critic's own zero_grad comes after its forward; the generator's loss reached its gradients before."""
     (critic, x), (generator, _) = make(), make()
@@ -67,22 +50,6 @@ def test_what_the_backward_of_another_model_adds_to_gradients_does_not_zero_them
             others.step()
     (fact,) = loop.of(StaleGradients)
     assert not fact.zeroed
-
-
-def test_gradients_of_a_loss_with_weights_of_its_own_count_as_well() -> None:
-    """What the same optimizer steps on is zeroed with the model's; another's gradients are no matter of this one."""
-    (model, x), (head, _), (other, _) = make(), make(), make()
-    optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.01)
-    elsewhere = torch.optim.SGD(other.parameters(), lr=0.01)
-    other(x).sum().backward()
-    with Loop(model, head, kinds=[GradientsProbe]) as loop:
-        elsewhere.step()
-        for _ in loop.batches(4):
-            optimizer.zero_grad(set_to_none=False)
-            head(model(x)).square().mean().backward()
-            optimizer.step()
-    (fact,) = loop.of(StaleGradients)
-    assert fact.bytes == 2 * (256 * 256 + 256) * 4
 
 
 def test_gradients_with_a_graph_that_wait_for_the_next_zero_grad_are_told() -> None:

@@ -52,15 +52,6 @@ def run(ends: list[int]) -> tuple[FakeHistory, Loop]:
     return history, loop
 
 
-def test_growth_switches_the_history_on_for_a_few_batches_and_names_the_line() -> None:
-    """A rising floor is suspected after some windows; eight batches later the line is told and the history is off."""
-    history, loop = run([1000 + 10 * i for i in range(100)])
-    assert history.calls[:2] == [True, False]
-    fact = loop.of(SurvivingAllocations)[0]
-    assert (fact.place.line, fact.allocations, fact.bytes) == (41, 8, 8 * 512)
-    assert {fact.place.line for fact in loop.of(SurvivingAllocations)} == {41}
-
-
 def test_a_level_floor_never_switches_it_on() -> None:
     """Constant memory and a saw-tooth are no suspicion."""
     history, _ = run([1000 + 10 * (i % 20) for i in range(200)])

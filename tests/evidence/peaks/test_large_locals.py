@@ -27,46 +27,6 @@ def test_storages_of_the_model_are_left_out() -> None:
     assert found == []
 
 
-def test_what_is_set_below_the_line_that_runs_is_the_last_turns() -> None:
-    """A loop's variable of the batch before, alive all through this one."""
-    found: list[LargeLocal] = []
-
-    def loop() -> None:
-        for turn in range(2):
-            first = torch.zeros(MIB)
-            if turn:
-                found.extend(find_large_locals(MIB))
-            second = first + 1
-            second.sum()
-
-    loop()
-    assert {local.name: (local.last_turns, local.read_again) for local in found} == {
-        "first": (False, True),
-        "second": (True, False),
-    }
-
-
-def test_what_the_running_statement_sets_anew_is_the_last_turns() -> None:
-    """All through the call its variable has what the call before gave back."""
-    found: list[LargeLocal] = []
-
-    def step() -> tuple[int, torch.Tensor]:
-        found.extend(find_large_locals(MIB))
-        return 1, torch.zeros(MIB)
-
-    def loop() -> float:
-        total = 0.0
-        for _ in range(2):
-            number, probs = step()
-            total += number + float(probs.sum())
-        return total
-
-    loop()
-    assert [(local.name, local.last_turns, local.read_again, local.shared) for local in found] == [
-        ("probs", True, False, True)
-    ]
-
-
 def test_host_memory_may_be_left_out() -> None:
     """Where a device is watched, it is none of its peak."""
     large = torch.zeros(MIB)

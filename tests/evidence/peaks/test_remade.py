@@ -40,23 +40,6 @@ class Agent:
         self.scratch = torch.zeros(4 * MIB // 4)
 
 
-class Rollout:
-    """What is collected, in an object of its own."""
-
-    def __init__(self) -> None:
-        self.steps = torch.zeros(4 * MIB // 4)
-
-
-class Learner:
-    """Collects into a new object before each epoch."""
-
-    def __init__(self) -> None:
-        self.rollout: Rollout | None = None
-
-    def collect(self) -> None:
-        self.rollout = Rollout()  # as a whole
-
-
 def trained(*, standing_out: bool, before: int = 0) -> Loop:
     agent, model = Agent(), nn.Linear(2, 2)
     with Loop(model, kinds=[RemadeProbe]) as loop:
@@ -78,24 +61,6 @@ def test_a_buffer_made_anew_before_each_epoch_is_told_where_its_peaks_stand_out(
     assert trained(standing_out=False).facts == []
 
 
-def test_an_object_made_anew_with_its_tensors_is_told_at_the_attribute_that_has_it() -> None:
-    """The tensors' own names are given in a constructor, which is no place to let the old ones go."""
-    learner, model = Learner(), nn.Linear(2, 2)
-    with Loop(model, kinds=[RemadeProbe]) as loop:
-        for index in loop.batches(30):
-            if index % 6 == 0:
-                learner.collect()
-            loop.record = record(14 * MIB if index % 6 == 0 else 10 * MIB)
-    (fact,) = loop.of(ReboundTensor)
-    assert (fact.place.holder, fact.place.line, fact.bytes) == ("Learner.rollout", line_of("as a whole"), 4 * MIB)
-
-
-def test_a_buffer_made_anew_long_after_the_first_batches_is_told() -> None:
-    """By then one batch in sixteen is looked at; the one after a peak that stands out is."""
-    (fact,) = trained(standing_out=True, before=70).of(ReboundTensor)
-    assert (fact.place.holder, fact.place.line) == ("Agent.rollout", line_of("collected"))
-
-
 def test_what_is_made_anew_once_is_not_told() -> None:
     """A restart from a checkpoint, or a curriculum's next stage, comes once."""
     agent, model = Agent(), nn.Linear(2, 2)
@@ -106,19 +71,6 @@ def test_what_is_made_anew_once_is_not_told() -> None:
                 agent.collect()
             loop.record = record(14 * MIB if index in (8, 16) else 10 * MIB)
     assert loop.facts == []
-
-
-def test_a_row_of_batches_that_stand_out_is_one_look() -> None:
-    """A bank is filled in several calls of the model, all of which stand out: no look is left over for later epochs."""
-    agent, model = Agent(), nn.Linear(2, 2)
-    with Loop(model, kinds=[RemadeProbe]) as loop:
-        for index in loop.batches(72):
-            filling = index % 18 < 6
-            if index % 18 == 6:
-                agent.collect()
-            loop.record = record(14 * MIB if filling else 10 * MIB)
-    (fact,) = loop.of(ReboundTensor)
-    assert (fact.place.holder, fact.place.line) == ("Agent.rollout", line_of("collected"))
 
 
 LOOPS = {

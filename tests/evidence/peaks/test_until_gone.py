@@ -27,20 +27,6 @@ class Counter:
         return MemoryStats(allocated_peak_bytes=self.peak)
 
 
-def test_the_peak_is_read_as_tensors_go() -> None:
-    """For as long as half of their bytes are there: what goes last may be a small part."""
-    device = Counter()
-    large, small = torch.zeros(100), torch.zeros(10)
-    gone = PeakAtRelease([large, small, large], device.read)
-    assert gone.peak is None
-    device.peak = 20
-    del large
-    assert gone.peak == 20
-    device.peak = 30
-    del small
-    assert gone.peak == 20
-
-
 def test_what_goes_later_is_not_looked_at() -> None:
     """Neither after the end of the look, nor does a device that fails reach the statement that lets go."""
     device = Counter()
