@@ -15,7 +15,7 @@ from memguard.evidence.owners import state_of
 from memguard.evidence.sizes import least_of_peak
 from memguard.heap.attributes import is_user_class
 from memguard.heap.walk import Link
-from memguard.records.facts import KeptOutputs, MicroBatchGraphs, MicroBatchOutputs, Place, UnreadStorages
+from memguard.records.facts import MicroBatchGraphs, MicroBatchOutputs, Place, UnreadStorages
 from memguard.records.stats import Stage
 from memguard.source.sites import remedy_of_stash
 from memguard.torch_objects.module_parts import buffers_of, gradients_of, parameters_of
@@ -198,7 +198,7 @@ class UnreadProbe(Probe):
         self._suspects = waiting
         for (place, way, within_step), some in over.items():
             nbytes, (first, _) = sum(gone for _, gone in some), some[0]
-            if nbytes < first.least or (within_step and self._is_explained(nbytes)) or self._is_pile(place):
+            if nbytes < first.least or (within_step and self._is_explained(nbytes)):
                 continue
             self.report(
                 UnreadStorages(
@@ -219,11 +219,6 @@ class UnreadProbe(Probe):
         facts = self.watch.facts.values()
         known = sum(fact.bytes for fact in facts if isinstance(fact, (MicroBatchGraphs, MicroBatchOutputs)))
         return 2 * known >= nbytes
-
-    def _is_pile(self, place: Place) -> bool:
-        """Whether it was reported as what piles up there."""
-        facts = self.watch.facts.values()
-        return any(isinstance(fact, KeptOutputs) and fact.place.holder == place.holder for fact in facts)
 
 
 def _bytes_of(link: Link, uses: StorageUses) -> int:
