@@ -9,8 +9,9 @@ from memguard.evidence.graphs.evaluation import EvaluationProbe
 from memguard.evidence.graphs.frozen_parts import InnerFrozenProbe
 from memguard.evidence.graphs.function_contexts import ContextsProbe
 from memguard.evidence.graphs.graph_marks import ManualStepsProbe, MarksProbe, StemProbe
-from memguard.evidence.graphs.micro_batches import MicroBatchesProbe, MicroOutputsProbe, SummedLossesProbe
+from memguard.evidence.graphs.micro_batches import MicroBatchesProbe, MicroOutputsProbe
 from memguard.evidence.graphs.old_graphs import GraphsProbe
+from memguard.evidence.graphs.summed_losses import SummedLossesProbe
 from memguard.evidence.graphs.unused_gradients import (
     DroppedGradientsProbe,
 )
