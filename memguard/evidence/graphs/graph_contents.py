@@ -90,7 +90,7 @@ class GraphContents:
         A backward takes away what was saved, not the leaves: an input made to require a gradient, and that gradient.
         """
         if self._reach(tensor) is None:
-            if tensor.grad_fn is None:
+            if graph_of(tensor) is None:
                 self._kept_anyway.update(storages_of([tensor]))
             return None
         held = storages_of([tensor])
@@ -104,7 +104,7 @@ class GraphContents:
                 for _, data in raw_saved(node):
                     stored = storages_of([data])
                     held.update(stored)
-                    if data.is_leaf and getrefcount(data) > _REFERENCES_HERE:
+                    if graph_of(data) is None and getrefcount(data) > _REFERENCES_HERE:
                         self._kept_anyway.update(stored)
                 if issubclass(type(node), torch.autograd.function.BackwardCFunction):
                     held.update(storages_of(itertools.chain.from_iterable(kept_by(node).values())))
