@@ -17,8 +17,9 @@ from tests.corpus.runner import FOLDER
 CODES = frozenset(("MG101", "MG301", "MG302", "MG308"))
 """Rules that say how much a holder keeps at the end."""
 NEAR = 0.1
-LEAST_BYTES = 4096
-"""Below it an allocator's blocks are larger than what lies in them."""
+LEAST_BYTES = 16 * 1024
+"""Below it an allocator's blocks are larger than what lies in them, and numbers that C++ saved in each node, which no
+operator gave, are a tenth of all."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ def rows_of(path: Path) -> list[Row]:
     for finding in () if isinstance(outcome, str) else outcome.findings:
         if finding.code not in CODES or finding.holder is None or finding.file != str(path) or not finding.bytes:
             continue
+        if "gathered" in finding.message:
+            continue  # counts the weights that were gathered, not all that the model has
         counted = [_counted(path, finding, name) for name in (finding.holder, *_beside(finding))]
         if all(counted) and (nbytes := sum(one["bytes"] for one in counted)) >= LEAST_BYTES:
             elements = [one["count"] for one in counted]
