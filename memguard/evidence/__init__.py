@@ -14,6 +14,7 @@ from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.evidence.graphs.summed_losses import SummedLossesProbe
 from memguard.evidence.graphs.unused_gradients import (
     DroppedGradientsProbe,
+    UntakenGradientsProbe,
 )
 from memguard.evidence.graphs.unused_passes import DerivativesProbe, TrainingPassesProbe
 from memguard.evidence.host.cache_calls import CacheCallsProbe
@@ -52,6 +53,7 @@ PROBES: tuple[type[Probe], ...] = (
     EvaluationProbe,
     DerivativesProbe,
     TrainingPassesProbe,
+    UntakenGradientsProbe,
     DroppedGradientsProbe,
     InnerFrozenProbe,
     OutputsProbe,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar, final
 
 from memguard.records.claims import Claim, Evidence
-from memguard.records.facts import Fact, UnusedGraphs
+from memguard.records.facts import Fact, UntakenGradients, UnusedGraphs
 from memguard.records.findings import Severity
 from memguard.records.stats import Run, limit_of
 from memguard.rules.finding_text import at, plural
@@ -145,9 +145,9 @@ class FrozenModelGraph(Rule):
     """A frozen model or teacher builds a graph that training does not use.
 
     What: in every training step a second model (a teacher, a reference or target network, a frozen encoder) runs with
-    gradients enabled, and no backward ever runs through its graph. A backward that leaves gradients on a whole model
-    of which no optimizer holds a weight counts too. So does one that leaves gradients which are dropped: of a generator
-    in the step of its critic, without ``detach()``.
+    gradients enabled, and no backward ever runs through its graph. A backward that leaves gradients on weights that no
+    optimizer holds counts too: of a whole model, or of a backbone under adapters. So does one that leaves gradients
+    which are dropped: of a generator in the step of its critic, without ``detach()``.
 
     Why it matters: all its activations are saved until its output dies: with a teacher larger than the student that
     is most of the step's memory.
@@ -160,17 +160,27 @@ class FrozenModelGraph(Rule):
 
     def __init__(self) -> None:
         self._told = _Told()
+        self._modules: set[str] = set()
+        """Classes of the models that were told."""
+        self._gradients_bytes = 0
+        """Gradients of the weights in them that were reported."""
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from graphs of a model that others are trained beside."""
+        if isinstance(fact, UntakenGradients):
+            told = fact.whole and fact.module in self._modules
+            if not told and fact.bytes > 2 * self._gradients_bytes:
+                yield self._untaken(fact)
         if not isinstance(fact, UnusedGraphs) or not fact.frozen or self._told.differently(fact):
             return
+        self._modules.add(fact.module)
         where, called = at(fact.place), fact.place.holder or fact.module
         freeze = f"{fact.place.holder or fact.module.lower()}.requires_grad_(False)"
         if fact.dropped:
             yield self._dropped(fact, called)
             return
         if fact.gradients_bytes is not None:
+            self._gradients_bytes += fact.gradients_bytes
             yield self.claim(
                 fact,
                 Severity.WARNING,
@@ -213,6 +223,31 @@ class FrozenModelGraph(Rule):
             evidence=Evidence.PEAK,
             name=called,
             since=fact.first_batch,
+        )
+
+    def _untaken(self, fact: UntakenGradients) -> Claim:
+        """Weights that were to be frozen: what their gradients take counts, for they never go."""
+        peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
+        where, number = at(fact.place), plural(fact.parameters, "parameter")
+        get, them = ("gets", "it") if fact.parameters == 1 else ("get", "them")
+        if fact.whole:
+            who = f"of {fact.module}{f', made at {where},' if where else ''} {number}"
+            advice = "freeze it once: call requires_grad_(False) on it where it is made."
+        else:
+            who = f"{number} of {fact.module}"
+            advice = "freeze them where the optimizer is made: p.requires_grad_(False) for each that it does not get."
+        much = fact.bytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST)
+        return self.claim(
+            fact,
+            Severity.WARNING if much else Severity.INFO,
+            f"{who} {get} gradients in every backward though no optimizer holds {them}, and nothing takes these away: "
+            f"{format_bytes(fact.bytes)}{peak}.",
+            advice,
+            nbytes=fact.bytes,
+            evidence=Evidence.HELD,
+            name=fact.module,
+            count=fact.parameters,
+            is_limited=True,
         )
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import memguard
+from memguard.integrations.loop.hooks import can_be_called
 from tests.hooks import hooks_on
 
 
@@ -29,3 +30,10 @@ def test_a_scripted_model_is_watched_saved_and_copied() -> None:
     loaded = torch.jit.load(io.BytesIO(buffer.getvalue()))
     x = torch.randn(2, 4)
     assert torch.equal(loaded(x), plain(x)) and torch.equal(again(x), plain(x))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_a_scripted_model_can_be_called() -> None:
+    """Its class refuses to tell its forward; a list of modules has none."""
+    assert can_be_called(torch.jit.script(nn.Sequential(nn.Linear(4, 4))))
+    assert can_be_called(nn.Linear(4, 4)) and not can_be_called(nn.ModuleList([nn.Linear(4, 4)]))

@@ -8,6 +8,7 @@ import sys
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from inspect import getattr_static
 from types import FrameType
 from typing import Any, final
 
@@ -342,7 +343,7 @@ def unheld_parts(model: nn.Module, held: Collection[int]) -> Iterator[nn.Module]
 def callable_below(module: nn.Module) -> Iterator[nn.Module]:
     """The modules one level below, those in containers that nobody calls (lists, dicts) among them."""
     for child in children_of(module):
-        if type(child).forward is nn.Module.forward:
+        if getattr_static(type(child), "forward") is nn.Module.forward:
             yield from callable_below(child)
         else:
             yield child

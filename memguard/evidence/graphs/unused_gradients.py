@@ -14,10 +14,14 @@ from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.interface import Probe
 from memguard.evidence.sizes import graph_bytes, least_of_remark
 from memguard.heap.containers import tensors_in
-from memguard.heap.frames import call_site
+from memguard.heap.frames import call_site, find_only_call, user_frames
 from memguard.heap.parameters import ParameterAt, held_parameters, trainable
-from memguard.records.facts import Place, UnusedGraphs
-from memguard.torch_objects.module_parts import gradient_of
+from memguard.records.facts import NOWHERE, Place, UntakenGradients, UnusedGraphs
+from memguard.torch_objects.module_parts import gradient_of, parameters_of
+from memguard.torch_objects.storages import storages_of
+
+FIRST_STEPS, SECOND_STEPS = 8, 16
+"""Optimizer steps before the first and the second look at all weights: what another one trains may join meanwhile."""
 
 
 @final
@@ -38,6 +42,62 @@ class Untaken:
         if gradient is None or id(gradient) != self.gradient or gradient._version <= self.gradient_version:
             return None
         return gradient
+
+
+@final
+class UntakenGradientsProbe(Probe):
+    """Looks twice at the weights that want gradients and that no optimizer holds, while others are trained.
+
+    Where backwards add to their gradients from the first look to the second, nothing takes these away, and the weights
+    never change, they were to be frozen: the backbone under adapters, the network inside a loss.
+    """
+
+    def _prepare(self) -> None:
+        self._found: list[tuple[weakref.ref[nn.Module], list[Untaken]]] | None = None
+        """By root model; None before the first look."""
+
+    def on_batch_end(self) -> None:
+        """The first look, the second one, or neither yet."""
+        watch = self.watch
+        if watch.optimizer_steps < (FIRST_STEPS if self._found is None else SECOND_STEPS):
+            return
+        if self._found is not None:
+            self.unsubscribe("on_batch_end")
+            found, self._found = self._found, []
+            kept = [(ref, [one for one in untaken if one.gradient_now() is not None]) for ref, untaken in found]
+            if any(untaken for _, untaken in kept):
+                held = held_parameters()  # of optimizers too that have not stepped yet; finding them takes long
+                for ref, untaken in kept:
+                    if (model := ref()) is not None:
+                        self._conclude(model, untaken, held)
+            return
+        held = held_parameters(watch.optimizers)
+        found = [(weakref.ref(model), list(untaken_weights(model, held))) for model in watch.models]
+        self._found = [(ref, untaken) for ref, untaken in found if untaken]
+        if not self._found:
+            self.unsubscribe("on_batch_end")
+
+    def _conclude(self, model: nn.Module, untaken: list[Untaken], held: set[int]) -> None:
+        watch = self.watch
+        known = [one for one in untaken if id(one.place()) not in held]
+        gradients = [gradient for one in known if (gradient := one.gradient_now()) is not None]
+        nbytes = sum(storages_of(gradients).values())
+        if not nbytes or nbytes < (least_of_remark(watch.record) or 0):
+            return
+        whole = not any(id(parameter) in held for parameter in parameters_of(model))
+        files = {frame.f_code.co_filename for frame in user_frames()}
+        made = type(model) if whole or not watch.optimizers else type(watch.optimizers[0])
+        self.report(
+            UntakenGradients(
+                **watch.now,
+                place=find_only_call(files, made.__name__) or NOWHERE,
+                module=type(model).__name__,
+                parameters=len(gradients),
+                bytes=nbytes,
+                whole=whole,
+                peak_bytes=watch.peak_bytes,
+            )
+        )
 
 
 def untaken_weights(model: nn.Module, held: set[int]) -> Iterator[Untaken]:

@@ -26,6 +26,9 @@ FORWARDS = 3
 """Training forwards that it must have been kept through."""
 STEPS, LOOKS = 48, 4
 """Optimizer steps at which it is asked for, and how many walks may be made to name it."""
+OVER = 8
+"""Steps that others have taken since an optimizer's last one, from which on its phase may be over."""
+OF_STATES = "let go of that optimizer where its phase ends: its states go with it."
 WAY = 2
 """Names that are given of the way to it, from the object that was let go."""
 _HEARD = ("on_forward_start", "on_batch_end", "on_optimizer_step_start")
@@ -46,6 +49,8 @@ class _Suspect:
     least: int
     """Bytes of that batch's peak from which on it is reported."""
     peak: int | None
+    is_state: bool
+    """Whether it is an optimizer's."""
     numbers: bool
     """Whether each is one number, with the storage of what it was computed from."""
 
@@ -76,7 +81,9 @@ class UnreadProbe(Probe):
         """Of each time, whether it is before the first training forward of a step."""
         self._step_began = 0
         self._number = -1
-        self._steps = self._looks = 0
+        self._steps = self._looks = self._taken = 0
+        self._stepped: dict[int, int] = {}
+        """Steps taken in all as each optimizer took its last, by its identity."""
         self._known: dict[int, StorageUse] = {}
         """Those that were suspected before."""
         self._suspects: list[_Suspect] = []
@@ -99,14 +106,28 @@ class UnreadProbe(Probe):
         if self._suspects:
             self._conclude()
 
+    def on_run_end(self) -> None:
+        """An optimizer that did not step again had its states for nothing; data that lies there may be a result."""
+        self._suspects = [suspect for suspect in self._suspects if suspect.is_state]
+        self._conclude(is_over=True)
+
+    def on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """One that comes later may begin a phase, after which another one's states are left."""
+        if self.watch.uses is not None:
+            self._steps = 0
+            self.hear(*_HEARD)
+
     def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
         """Looks for such storages."""
         self._steps += 1
+        self._taken += 1
+        self._stepped[id(optimizer)] = self._taken
         if self._steps > STEPS or self._looks >= LOOKS:
             if not self._suspects:
                 self.unsubscribe(*_HEARD)
         elif (least := least_of_peak(self.watch.record)) is not None:
             self._suspect(least)
+            self._suspect_states(least)
         self._go_on(trains=False, outside=True)
         self._step_began = self._now
 
@@ -147,6 +168,23 @@ class UnreadProbe(Probe):
         """Training forwards since an operator took it, of those that were heard."""
         return self._trained[-1] - self._trained[max(use.used - self._since, 0)]
 
+    def _suspect_states(self, least: int) -> None:
+        """Looks for optimizers that stepped, and did not while others did."""
+        uses = self.watch.uses
+        assert uses is not None
+        for optimizer in self.watch.optimizers:
+            if self._taken - self._stepped.get(id(optimizer), self._taken) < OVER or self._looks >= LOOKS:
+                continue
+            found = [use for tensor in state_of(optimizer) if (use := uses.find(tensor)) is not None]
+            states = [use for use in found if id(use) not in self._known]
+            if sum(use.nbytes for use in states) < least:
+                continue
+            self._looks += 1
+            survey = self.watch.search()
+            link = next((link for link in survey.snapshot.links if link.value is optimizer), None)
+            if link is not None:
+                self._add(survey.cause(link), [], states, max(map(self._idle, states)), least, is_state=True)
+
     def _owned(self) -> list[torch.Tensor]:
         watch = self.watch
         weights = [tensor for model in watch.models for tensor in parameters_of(model)]
@@ -180,21 +218,37 @@ class UnreadProbe(Probe):
             ways = [(weakref.ref(link.value), survey.cause(link), _way_on(link, trail)) for link in around]
             forwards = len(births) if within_step else min(map(self._idle, new))
             numbers = all(link.value.numel() == 1 for link in named[place])
-            self._known.update((id(use), use) for use in new)
-            then, peak = [(use, use.used) for use in new], self.watch.peak_bytes
-            self._suspects.append(_Suspect(place, ways, then, forwards, within_step, least, peak, numbers))
+            self._add(place, ways, new, forwards, least, within_step=within_step, numbers=numbers)
 
-    def _conclude(self) -> None:
-        """Reports what went unread; what was read after all is forgotten."""
+    def _add(
+        self,
+        place: Place,
+        around: list[tuple[weakref.ref[Any], Place, str]],
+        new: list[StorageUse],
+        forwards: int,
+        least: int,
+        *,
+        within_step: bool = False,
+        is_state: bool = False,
+        numbers: bool = False,
+    ) -> None:
+        self._known.update((id(use), use) for use in new)
+        uses = [(use, use.used) for use in new]
+        peak = self.watch.peak_bytes
+        self._suspects.append(_Suspect(place, around, uses, forwards, within_step, least, peak, is_state, numbers))
+
+    def _conclude(self, *, is_over: bool = False) -> None:
+        """Reports what went unread, or is unread as the run ends; what was read after all is forgotten."""
         waiting = []
         over: dict[tuple[Place, str, bool], list[tuple[_Suspect, int]]] = {}
         for suspect in self._suspects:
             unread = suspect.unread()
-            gone = sum(use.nbytes for use in unread if use() is None)
+            gone = sum(use.nbytes for use in unread if is_over or use() is None)
             if 2 * gone < sum(use.nbytes for use in unread):
                 waiting.append(suspect)
             elif gone:
-                over.setdefault((*suspect.let_go(), suspect.within_step), []).append((suspect, gone))
+                let_go = (suspect.place, "") if is_over else suspect.let_go()
+                over.setdefault((*let_go, suspect.within_step), []).append((suspect, gone))
         self._suspects = waiting
         for (place, way, within_step), some in over.items():
             nbytes, (first, _) = sum(gone for _, gone in some), some[0]
@@ -210,7 +264,7 @@ class UnreadProbe(Probe):
                     within_step=within_step,
                     peak_bytes=max(first.peak or 0, self.watch.peak_bytes or 0) or None,
                     numbers=first.numbers,
-                    remedy=remedy_of_stash(place),
+                    remedy=OF_STATES if first.is_state else remedy_of_stash(place),
                 )
             )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from inspect import getattr_static
 from types import FrameType
 from typing import Any, Protocol, final
 
@@ -72,7 +73,8 @@ class RootHooks:
 def can_be_called(model: nn.Module) -> bool:
     """Whether a module has a forward; a ModuleList has none, its parts are called."""
     own = object.__getattribute__(model, "__dict__")
-    return type(model).forward is not nn.Module.forward or "forward" in own
+    # Read without `__get__`: that of a scripted module's class raises.
+    return getattr_static(type(model), "forward") is not nn.Module.forward or "forward" in own
 
 
 _CALL = nn.Module._call_impl.__code__  # checked in torch 2.13

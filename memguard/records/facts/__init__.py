@@ -18,6 +18,7 @@ from memguard.records.facts.graphs import (
     MicroBatchOutputs,
     RetainedGraphs,
     SavedAfterBackward,
+    UntakenGradients,
     UnusedGraphs,
 )
 from memguard.records.facts.in_json import KINDS, from_json, to_json
@@ -85,6 +86,7 @@ __all__ = [
     "SurvivingAllocations",
     "UnexplainedGrowth",
     "UnreadStorages",
+    "UntakenGradients",
     "UnusedGraphs",
     "ViewsPinStorage",
     "WorkerObjects",

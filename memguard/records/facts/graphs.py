@@ -152,3 +152,18 @@ class MicroBatchOutputs(Fact):
     """Their storages together."""
     peak_bytes: int
     """The allocated peak of the batch before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UntakenGradients(Fact):
+    """Weights that no optimizer holds get gradients in every backward, which add up and which nothing takes away."""
+
+    module: str
+    """Class of the root model."""
+    parameters: int
+    bytes: int
+    """Of the gradients."""
+    whole: bool
+    """Whether no optimizer holds any weight of the model."""
+    peak_bytes: int | None = None
+    """The allocated peak of the batch before; None where the device reports none."""

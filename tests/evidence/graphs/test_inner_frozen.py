@@ -12,7 +12,8 @@ from torch import nn
 
 from memguard.evidence.graphs import frozen_parts as inner_frozen
 from memguard.evidence.graphs.frozen_parts import MAX_PARTS, InnerFrozenProbe
-from memguard.records.facts import UnusedGraphs
+from memguard.evidence.graphs.unused_gradients import UntakenGradientsProbe
+from memguard.records.facts import UntakenGradients, UnusedGraphs
 from tests.evidence.loop import Loop
 from tests.hooks import hooks_inside, hooks_on
 
@@ -281,3 +282,25 @@ def test_a_whole_teacher_with_gradients_is_told_once() -> None:
             (teacher(x) - student(x)).pow(2).mean().backward()
             optimizer.step()
     assert [fact.place.holder for fact in loop.of(UnusedGraphs)] == ["teacher"]
+
+
+def test_a_small_part_of_the_gradients_is_left_to_the_whole() -> None:
+    """Adapters on weights that are not frozen: the stem begins the graph, most gradients lie behind the adapter."""
+
+    class Adapted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.adapter, self.base = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 60)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.as_tensor(self.base(self.adapter(self.stem(x)))).pow(2).mean()
+
+    model = Adapted()
+    optimizer = torch.optim.SGD(model.adapter.parameters(), lr=0.1)
+    with Loop(model, kinds=[InnerFrozenProbe, UntakenGradientsProbe]) as loop:
+        for _ in loop.batches(20):
+            optimizer.zero_grad()
+            model(torch.randn(4, 6)).backward()
+            optimizer.step()
+    (whole,) = loop.of(UntakenGradients)
+    assert loop.of(UnusedGraphs) == [] and whole.parameters == 4

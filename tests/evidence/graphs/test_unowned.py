@@ -9,7 +9,8 @@ from torch import nn
 
 from memguard.evidence.graphs.evaluation import EvaluationProbe
 from memguard.evidence.graphs.frozen_parts import InnerFrozenProbe
-from memguard.records.facts import UnusedGraphs
+from memguard.evidence.graphs.unused_gradients import UntakenGradientsProbe
+from memguard.records.facts import UntakenGradients, UnusedGraphs
 from tests.evidence.loop import Loop
 
 
@@ -98,3 +99,75 @@ def test_a_reference_model_asked_through_a_function_that_the_policy_shares_is_to
     (fact,) = loop.of(UnusedGraphs)
     assert "the reference" in linecache.getline(str(fact.place.file), fact.place.line or 0)
     assert fact.place.holder == "reference"
+
+
+class Adapted(nn.Module):
+    """A backbone, and an adapter beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone, self.adapter = nn.Linear(600, 600), nn.Linear(600, 600)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.backbone(x) + self.adapter(x)
+        return out
+
+
+def train_adapter(
+    *, frozen: bool = False, cleared: bool = False, by_hand: bool = False, later: bool = False, whole: bool = False
+) -> Loop:
+    model, loss_net = Adapted(), Adapted()
+    model.backbone.requires_grad_(not frozen)
+    if not whole:
+        loss_net.requires_grad_(False)
+    optimizer = torch.optim.SGD((model if whole else model.adapter).parameters(), lr=0.01)
+    waiting = torch.optim.SGD(model.backbone.parameters(), lr=0.01) if later else None
+    with Loop(model, loss_net, kinds=[UntakenGradientsProbe]) as loop:
+        for _ in loop.batches(20):
+            optimizer.zero_grad()
+            loss_net(model(torch.randn(4, 600))).square().mean().backward()
+            optimizer.step()
+            if by_hand:
+                with torch.no_grad():
+                    model.backbone.weight -= 0.01 * model.backbone.weight.grad
+                    model.backbone.bias -= 0.01 * model.backbone.bias.grad
+            if cleared:
+                model.zero_grad()
+    del waiting
+    return loop
+
+
+def test_a_backbone_that_was_not_frozen_under_its_adapter_is_told_with_its_gradients() -> None:
+    """The optimizer of the adapter clears its own gradients alone; those of the backbone add up."""
+    (fact,) = train_adapter().of(UntakenGradients)
+    assert (fact.module, fact.parameters, fact.whole) == ("Adapted", 2, False)
+    assert fact.bytes == 4 * (600 * 600 + 600)
+
+
+def test_a_network_inside_a_loss_that_was_not_frozen_is_told_as_a_whole() -> None:
+    """Its graph is needed, for the trained model lies before it; its own gradients are not."""
+    (fact,) = train_adapter(whole=True).of(UntakenGradients)
+    assert (fact.parameters, fact.whole) == (4, True)
+
+
+@pytest.mark.parametrize("reason", ["frozen", "cleared", "by_hand", "later"])
+def test_a_backbone_whose_gradients_may_serve_is_silent(reason: str) -> None:
+    """Frozen; cleared with the rest; changed by hand; held by an optimizer that is yet to step."""
+    assert train_adapter(**{reason: True}).of(UntakenGradients) == []
+
+
+def test_objects_are_not_searched_for_optimizers_where_the_known_ones_hold_all_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To go over all objects takes as long as hundreds of short batches."""
+    searched: list[type] = []
+
+    def note(*kinds: type) -> list[object]:
+        searched.extend(kinds)
+        return []
+
+    monkeypatch.setattr("memguard.heap.parameters.instances_of", note)
+    train_adapter(frozen=True)
+    assert not searched
+    train_adapter()
+    assert searched

@@ -83,6 +83,40 @@ def test_what_is_unread_as_the_run_ends_may_be_a_result() -> None:
     assert train(lambda sampler, number: None, rounds=1, ends=True) == []
 
 
+class Phases:
+    """Trains one network, then another, each with its own optimizer."""
+
+    def __init__(self, *networks: nn.Module) -> None:
+        self.pretraining, self.training = [torch.optim.Adam(network.parameters()) for network in networks]
+
+
+def states_unread(*, returns: bool) -> list[UnreadStorages]:
+    """Steps of one optimizer, then of another; the first one may step again at the end."""
+    large, small = nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 8)
+    phases = Phases(large, small)
+    with virtual_gpu() as gpu, Loop(large, small, kinds=[UnreadProbe], uses=gpu.backend.uses) as loop:
+        loop.record = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=20 * MIB)
+        order = [phases.pretraining] * 4 + [phases.training] * 12 + [phases.pretraining] * returns
+        for number in loop.batches(len(order)):
+            small(large(torch.randn(2, 1024))).sum().backward()
+            order[number].step()
+        loop.probes.run_end()
+        loop.facts += loop.probes.take()
+        return loop.of(UnreadStorages)
+
+
+def test_states_of_an_optimizer_that_steps_no_more_are_reported() -> None:
+    """With the attribute that has it, its moments and its count of steps, and the advice to let it go."""
+    (fact,) = states_unread(returns=False)
+    assert (fact.place.holder, fact.bytes) == ("Phases.pretraining", 8 * MIB + 4)
+    assert fact.remedy is not None and "optimizer" in fact.remedy
+
+
+def test_an_optimizer_that_steps_again_was_needed() -> None:
+    """A discriminator that waits for its turn, say."""
+    assert states_unread(returns=True) == []
+
+
 def test_what_micro_batches_put_aside_is_theirs() -> None:
     """It is read in its own micro-batch, and never again until the step is over."""
 
