@@ -48,7 +48,7 @@ def test_a_walk_goes_as_far_as_on_a_fast_one(monkeypatch: pytest.MonkeyPatch) ->
     # This frame has a few more locals by now, which leave room for as many fewer others under the bound.
     assert slow[0] == pytest.approx(fast[0], rel=0.01)
     assert slow[1] == pytest.approx(fast[1], rel=0.02)
-    assert slow[0] > 1_000
+    assert slow[0] > 500
 
 
 def test_a_holder_is_named(tmp_path: Path) -> None:
