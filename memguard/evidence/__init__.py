@@ -34,7 +34,7 @@ from memguard.evidence.peaks.gradients import GradientsProbe
 from memguard.evidence.peaks.history import HistoryProbe
 from memguard.evidence.peaks.locals import LocalsProbe
 from memguard.evidence.peaks.logits import LogitsProbe
-from memguard.evidence.peaks.periodic_reallocation import RemadeProbe
+from memguard.evidence.peaks.periodic_reallocation import ModelSeriesProbe, RemadeProbe
 from memguard.evidence.peaks.precision import AutocastProbe
 from memguard.evidence.peaks.rebinds_in_history import RebindsProbe
 from memguard.evidence.sampling_budget import RisingFloorProbe
@@ -44,6 +44,7 @@ PROBES: tuple[type[Probe], ...] = (
     StemProbe,
     ManualStepsProbe,
     CyclesProbe,
+    ModelSeriesProbe,
     CollectedOutputsProbe,
     CollectedMemoryProbe,
     GraphsProbe,

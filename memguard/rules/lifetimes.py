@@ -129,7 +129,7 @@ class RebindDoubles(Rule):
     """A tensor is made again before the old one is dropped.
 
     What: ``x = f(x)`` or ``buffer = torch.zeros(...)`` under a name that already holds a large tensor, in a batch or
-    between epochs.
+    between epochs; a loop over folds or trials that makes its next model under the name of the last.
 
     Why it matters: the right side is computed while the name still holds the old tensor, so both exist for a moment:
     at the peak the memory counts twice.
@@ -149,8 +149,13 @@ class RebindDoubles(Rule):
             fact,
             Severity.INFO,
             f"{holder(fact.place)} is made again ({format_bytes(fact.bytes)}) while the old one is alive: "
-            f"{plural(2, 'copy')} at the peak of {format_bytes(peak)}.",
-            f"write in place, or {_drop(in_code(fact.place))} first.",
+            + (
+                "two models, and the old one's gradients and optimizer state."
+                if fact.model
+                else f"{plural(2, 'copy')} at the peak of {format_bytes(peak)}."
+            ),
+            f"{'' if fact.model else 'write in place, or '}{_drop(in_code(fact.place))} first"
+            f"{', and its optimizer' if fact.model else ''}.",
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,
         )

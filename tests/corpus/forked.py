@@ -51,8 +51,6 @@ def _run(path: Path, device: str | None, times: float, answer: Connection) -> No
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])  # its workers'
     seed()
     sys.path.insert(0, os.getcwd())  # the program's folder takes this place
-    for file in path.glob("*.py") if path.is_dir() else ():
-        sys.modules.pop(file.stem, None)  # what a test imported under that name
     with tempfile.TemporaryDirectory() as folder:
         try:
             if device == "cuda":

@@ -177,11 +177,14 @@ def run(
     bounds = {**TOLD_BY, **{code: int(number) for code, number in _TOLD_BY.findall(script.read_text())}}
     gc.collect()
     gc.freeze()  # what the program before left behind is none of this one's memory, and not looked at again
+    own = [file.stem for file in path.glob("*.py")] if path.is_dir() else []
+    others = {name: sys.modules.pop(name) for name in own if name in sys.modules}  # what a test has under such a name
     output, loaded = io.StringIO(), set(sys.modules)
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output), fixed_costs(times):
         code, summaries = run_script(str(script), [], options, module=False, owns_process=owns_process)
     for name in [n for n in set(sys.modules) - loaded if _belongs_to(sys.modules[n], path)]:
         del sys.modules[name]
+    sys.modules.update(others)
     marked = marks_of(path)
     needs = _ALLOCATOR.search(script.read_text())
     tells = device in (None, "cuda")

@@ -1,26 +1,28 @@
-"""What is made again under a name that still has the old one: large tensors between epochs."""
+"""What is made again under a name that still has the old one: large tensors between epochs, models of folds."""
 
 from __future__ import annotations
 
 import inspect
 import statistics
 import sys
+import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any, final
 
 import torch
 from torch import nn
 
-from memguard.evidence.interface import Probe
-from memguard.evidence.sizes import LEAST_REMARK, REMARK_SHARE
+from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.sizes import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE
 from memguard.heap.attributes import attributes_of, is_tensor, is_user_class
 from memguard.heap.frames import is_module_level, read_locals, user_frames
 from memguard.records.facts import Place, ReboundTensor
 from memguard.records.stats import BatchRecord, Stage
 from memguard.source.remaking import remade_attribute, remade_variable
-from memguard.torch_objects.storages import StorageRef, main_storage, storage_key
+from memguard.torch_objects.module_parts import buffers_of, parameters_of
+from memguard.torch_objects.storages import StorageRef, main_storage, storage_key, storages_of
 
 USUAL, RISE = 15, 1.05
 """Batches whose median peak is the usual one, and how far above it one stands out."""
@@ -219,3 +221,92 @@ def _statement(where: Where) -> Place | None:
     if kind == "class":
         return remade_attribute(file, scope, name)
     return remade_variable(file, scope, first_line, name)
+
+
+MADE = 3
+"""Models of a class, first called some batches apart, from which on they are a series."""
+APART = 3
+"""Batches that lie between the first calls of two of them."""
+KEPT = 3
+"""Older ones that are still there, from which on they are kept on purpose or by a cache, not by a name alone."""
+TRIES = 3
+"""Looks at names for models that are worth it; what is too small so far may become more."""
+
+
+@final
+class ModelSeriesProbe(Probe):
+    """Sees models come one after the other under one name that nothing drops before."""
+
+    def _prepare(self) -> None:
+        self._made: dict[str, list[tuple[weakref.ref[nn.Module], int, int]]] = {}
+        """By class: the models, the batch in which each was first called, and its size, but for the first."""
+        self._due: str | None = None
+        self._told: set[str] = set()
+        self._tries = 0
+        self.unsubscribe("on_batch_end")
+
+    def on_model(self, model: nn.Module) -> None:
+        """One more of its class."""
+        if self.watch.lightning:
+            return
+        kind = f"{type(model).__module__}.{type(model).__qualname__}"
+        made = self._made.setdefault(kind, [])
+        if made and self.watch.batch - made[-1][1] < APART:
+            self._made[kind] = [(weakref.ref(model), self.watch.batch, 0)]
+            return
+        made.append((weakref.ref(model), self.watch.batch, weights_bytes(model) if made else 0))
+        if len(made) >= MADE and kind not in self._told and self._tries < TRIES:
+            self._due = kind
+            self.hear("on_batch_end")
+
+    def on_batch_end(self) -> None:
+        """Looks at the series that got one more."""
+        self.unsubscribe("on_batch_end")
+        kind, self._due = self._due, None
+        made = self._made.get(kind or "", [])
+        if len(made) < MADE or kind is None:
+            return
+        (old, _, size), (new, _, _) = made[-2:]
+        newest, before = new(), old()
+        older = sum(ref() is not None for ref, _, _ in made[:-1])
+        if newest is None or older >= KEPT or size < least_of_series(self.watch):
+            return
+        self._tries += 1
+        if (place := _remade(newest, before)) is not None:
+            self._told.add(kind)
+            self.report(ReboundTensor(**self.watch.now, place=place, bytes=size, model=True))
+
+
+def least_of_series(watch: ProbeContext) -> int:
+    """From how many bytes on the models of a series are worth a word."""
+    return max(LEAST, int(PEAK_SHARE / 2 * (watch.peak_bytes or 0)))
+
+
+def _remade(newest: nn.Module, before: nn.Module | None) -> Place | None:
+    """The statement in a loop that gives a variable, or an attribute, models: maybe inside an object of the user's.
+
+    While that object is under way, which may train already, the variable has the one before.
+    """
+    models = (newest,) if before is None else (newest, before)
+    for frame in user_frames(sys._getframe(1)):
+        code = frame.f_code
+        for name, value in read_locals(frame).items():
+            has = is_user_class(type(value)) and not issubclass(type(value), nn.Module)
+            inner = [key for key, part in attributes_of(value).items() if _is_any(part, models)] if has else []
+            place = None
+            if inner or _is_any(value, models):
+                place = remade_variable(code.co_filename, code.co_name, code.co_firstlineno, name)
+            for attribute in inner if place is None else ():
+                place = place or remade_attribute(code.co_filename, type(value).__name__, attribute)
+            if place is not None:
+                return place
+    return None
+
+
+def _is_any(value: object, models: Iterable[nn.Module]) -> bool:
+    return any(value is model for model in models)
+
+
+def weights_bytes(model: nn.Module) -> int:
+    """What a model's parameters and buffers take."""
+    return sum(storages_of([*parameters_of(model), *buffers_of(model)]).values())

@@ -182,3 +182,5 @@ class ReboundTensor(Fact):
     """A tensor was made while the one of the same name and size was still alive, and replaced it."""
 
     bytes: int
+    model: bool = False
+    """Whether it is a whole model, with its gradients and the state of its optimizer besides."""

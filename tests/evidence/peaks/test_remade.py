@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.evidence.peaks.periodic_reallocation import RemadeProbe
+from memguard.evidence.peaks.periodic_reallocation import ModelSeriesProbe, RemadeProbe
 from memguard.records.facts import ReboundTensor
 from memguard.records.stats import BatchRecord, Stage
 from memguard.source.remaking import remade_variable
@@ -70,6 +70,74 @@ def test_what_is_made_anew_once_is_not_told() -> None:
             if index == 8:
                 agent.collect()
             loop.record = record(14 * MIB if index in (8, 16) else 10 * MIB)
+    assert loop.facts == []
+
+
+def test_a_row_of_batches_that_stand_out_is_one_look() -> None:
+    """A bank is filled in several calls of the model, all of which stand out: no look is left over for later epochs."""
+    agent, model = Agent(), nn.Linear(2, 2)
+    with Loop(model, kinds=[RemadeProbe]) as loop:
+        for index in loop.batches(72):
+            filling = index % 18 < 6
+            if index % 18 == 6:
+                agent.collect()
+            loop.record = record(14 * MIB if filling else 10 * MIB)
+    (fact,) = loop.of(ReboundTensor)
+    assert (fact.place.holder, fact.place.line) == ("Agent.rollout", line_of("collected"))
+
+
+def test_a_model_that_a_loop_makes_anew_under_its_name_is_told_at_the_third() -> None:
+    """The last one, its gradients and its optimizer are there while the next is made."""
+    with Loop(kinds=[ModelSeriesProbe]) as loop:
+        for _ in range(4):
+            model = nn.Linear(1024, 1024)  # fold
+            loop.probes.add_model(model)
+            for _ in loop.batches(6):
+                model(torch.ones(1, 1024))
+    (fact,) = loop.of(ReboundTensor)
+    assert (fact.place.line, fact.model) == (line_of("fold"), True)
+    assert fact.bytes >= 4 * MIB
+
+
+class Experiment:
+    """Trains a network of its own before it is ready."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.network = nn.Linear(1024, 1024)
+        loop.probes.add_model(self.network)
+        for _ in loop.batches(6):
+            self.network(torch.ones(1, 1024))
+
+
+def test_models_in_objects_that_a_loop_makes_anew_are_told_under_the_objects_name() -> None:
+    """While the new object is made and trains already, the variable has the old one."""
+    with Loop(kinds=[ModelSeriesProbe]) as loop:
+        for _ in range(4):
+            experiment = Experiment(loop)  # seed
+            for _ in loop.batches(2):
+                experiment.network(torch.ones(1, 1024))
+    (fact,) = loop.of(ReboundTensor)
+    assert (fact.place.holder, fact.place.line) == ("experiment", line_of("seed"))
+
+
+def test_a_model_that_is_dropped_first_is_not_told() -> None:
+    """``del`` at the end of a turn, or a function of its own for each fold."""
+
+    def fold(loop: Loop) -> None:
+        model = nn.Linear(1024, 1024)
+        loop.probes.add_model(model)
+        for _ in loop.batches(6):
+            model(torch.ones(1, 1024))
+
+    with Loop(kinds=[ModelSeriesProbe]) as loop:
+        for _ in range(4):
+            another = nn.Linear(1024, 1024)
+            loop.probes.add_model(another)
+            for _ in loop.batches(6):
+                another(torch.ones(1, 1024))
+            del another
+        for _ in range(4):
+            fold(loop)
     assert loop.facts == []
 
 

@@ -1,4 +1,3 @@
-# A known miss: a model that a loop makes anew under its name is not looked for.
 """deepset-ai/FARM, cross-validation example: GPU memory is higher from the second fold on, "the model variable gets re-used and I thought that should the
 data on the GPU": the next fold's model is built while the last one, its gradients and its momentum are still there.
 https://github.com/deepset-ai/FARM/issues/219
