@@ -265,7 +265,9 @@ def is_state(place: Place, models: Iterable[nn.Module], frames: Iterable[FrameTy
     owner, _, name = (place.holder or "").partition("[")[0].rpartition(".")
     if not owner:
         here = (frame for frame in frames if frame.f_code.co_filename == place.file)
-        return any(_has_several(read_locals(frame).get(name)) for frame in here)
+        values = [read_locals(frame).get(name) for frame in here]
+        # A dictionary that an object has is a collection rather, as the averages of all weights are.
+        return any(_has_several(tuple(value.values()) if type(value) is dict else value) for value in values)
     for one in _owners(models, frames, owner.rpartition(".")[2]):
         attributes = attributes_of(one)
         buffers = attributes.get("_buffers")
