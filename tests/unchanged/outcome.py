@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+_OF_ONE_RUN = re.compile(rb"\d+(\.\d+)?(?= ?(ms|s|sec|seconds)\b)|(?<=/tmp)\w{8}\b")
+"""Durations, and names of temporary files: two plain runs may differ in them, or not."""
 _NUMBERS = re.compile(rb"\d+(\.\d+)?(e[-+]?\d+)?")
 
 
@@ -81,6 +83,7 @@ def _traceback(run: Outcome) -> object:
 
 
 def _lines_that_differ(before: bytes, after: bytes, again: bytes) -> list[str]:
+    before, after, again = (_OF_ONE_RUN.sub(b"#", text) for text in (before, after, again))
     lines = [text.splitlines() for text in (before, after, again)]
     if before == again:
         masked = lines[:2]
