@@ -12,10 +12,7 @@ from memguard.evidence.graphs.graph_marks import ManualStepsProbe, MarksProbe, S
 from memguard.evidence.graphs.micro_batches import MicroBatchesProbe, MicroOutputsProbe
 from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.evidence.graphs.summed_losses import SummedLossesProbe
-from memguard.evidence.graphs.unused_gradients import (
-    DroppedGradientsProbe,
-    UntakenGradientsProbe,
-)
+from memguard.evidence.graphs.unused_gradients import DroppedGradientsProbe, UntakenGradientsProbe
 from memguard.evidence.graphs.unused_passes import DerivativesProbe, TrainingPassesProbe
 from memguard.evidence.host.cache_calls import CacheCallsProbe
 from memguard.evidence.host.datasets import GeneratorsProbe

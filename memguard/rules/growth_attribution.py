@@ -109,20 +109,8 @@ class AttributedGrowth:
     """
 
     __slots__ = (
-        *(
-            "_at_end",
-            "_batch",
-            "_end",
-            "_highest",
-            "_is_over",
-            "_lag",
-            "_later",
-            "_newest",
-            "_rate",
-            "_span",
-            "_told_later",
-        ),
-        "fact",
+        *("_at_end", "_end", "_highest", "_newest", "_rate", "_span"),
+        *("_batch", "_is_over", "_lag", "_later", "_told_later", "fact"),
     )
 
     def __init__(self, fact: Fact, end_bytes: int | None, span: int, lag: int = 0, rate: float | None = None) -> None:
@@ -158,28 +146,27 @@ class AttributedGrowth:
 
     def newest(self) -> Fact:
         """The fact as of the newest batch: grown with the batches since, as far as the floor bears that out."""
-        self._told_later = self._later
-        if self.fact.final:
-            return self.fact
-        rate, rise = _rate(self.fact, self._span), self._rise()
+        self._told_later, fact = self._later, self.fact
+        if fact.final:
+            return fact
+        rate, rise = _rate(fact, self._span), self._rise()
         rate = self._rate if rate is None else rate
         # Where no allocator counts, it may have been let go since without anybody having seen it.
-        fact = self.fact
         lasts = not _ends(fact) if isinstance(fact, KeptOutputs) else isinstance(fact, KeptOnHost) and not fact.bounded
         later = self._later if rise is not None or lasts else 0
         if not (later or self._lag) or rate is None:
-            return self.fact
+            return fact
         more, share = rate * later, 1.0
-        if rise is not None and not isinstance(self.fact, KeptOnHost):
+        if rise is not None and not isinstance(fact, KeptOnHost):
             if more > 0 and rise < EXPLAINED * more and not self._is_over:
-                return self.fact
+                return fact
             share = min(max(rise, 0) / more, 1.0) if more > 0 else 1.0
-        had, late = _bytes_of(self.fact), rate * self._lag
+        had, late = _bytes_of(fact), rate * self._lag
         if later >= self._span:  # where each holds less than it seemed, others hold the rest too
             more = share * (had + late + more) - had
         else:
             more = late + share * more
-        grown = _grown(self.fact, (later + self._lag) / self._span, round(more), self._batch)
+        grown = _grown(fact, (later + self._lag) / self._span, round(more), self._batch)
         return replace(grown, estimated=isinstance(grown, NOW_AND_THEN) or getattr(grown, "weights", False))
 
     def _rise(self) -> int | None:

@@ -17,9 +17,8 @@ from tests.corpus.runner import FOLDER
 CODES = frozenset(("MG101", "MG301", "MG302", "MG308"))
 """Rules that say how much a holder keeps at the end."""
 NEAR = 0.1
-LEAST_BYTES = 16 * 1024
-"""Below it an allocator's blocks are larger than what lies in them, and numbers that C++ saved in each node, which no
-operator gave, are a tenth of all."""
+LEAST_BYTES = 4096
+"""Below it an allocator's blocks are larger than what lies in them."""
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from sys import getrefcount
 from typing import Any, final
 
 import torch
 from torch import nn
 
-from memguard.autograd.graph import graph_of, iter_nodes, leaf_storages, raw_saved
+from memguard.autograd.graph import graph_of, iter_nodes, leaf_storages, raw_saved, saved_tensors
 from memguard.autograd.reach import Reach
 from memguard.evidence.graph_tracker import KEY, ForwardGraph
 from memguard.evidence.graphs.function_contexts import kept_by
@@ -23,8 +22,6 @@ MOST_SIZED = 64
 """Graphs that are gone through, however large they are."""
 MOST_NODES = 10_000
 """Nodes of graphs: further ones are gone through until there were so many, in a fifth of a second."""
-_REFERENCES_HERE = 4
-"""Of Python to what a graph saved, as it is read here (CPython 3.11). With more of them, others have it as well."""
 
 
 def reach_of(marks: Iterable[ForwardGraph], *, deep: bool = False) -> Reach:
@@ -101,11 +98,7 @@ class GraphContents:
                 self._nodes -= 1
                 if (sentinel := node.metadata.get(KEY)) is not None:
                     self._batches.add(sentinel.mark.batch)
-                for _, data in raw_saved(node):
-                    stored = storages_of([data])
-                    held.update(stored)
-                    if graph_of(data) is None and getrefcount(data) > _REFERENCES_HERE:
-                        self._kept_anyway.update(stored)
+                held.update(storages_of(saved_tensors(node)))
                 if issubclass(type(node), torch.autograd.function.BackwardCFunction):
                     held.update(storages_of(itertools.chain.from_iterable(kept_by(node).values())))
                 leaves.update(leaf_storages(node))

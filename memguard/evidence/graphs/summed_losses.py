@@ -15,10 +15,7 @@ from memguard.autograd.reach import Reach
 from memguard.evidence.graphs.graph_contents import reach_of
 from memguard.evidence.graphs.micro_batches import FEWEST, IN_USE
 from memguard.evidence.interface import Probe
-from memguard.evidence.sizes import (
-    LEAST,
-    PEAK_SHARE,
-)
+from memguard.evidence.sizes import LEAST, PEAK_SHARE
 from memguard.records.facts import MicroBatchGraphs, Place
 from memguard.records.stats import Stage
 from memguard.torch_objects.storages import owned_storages, storages_of

@@ -42,9 +42,8 @@ def test_what_others_hold_as_well_is_not_counted(in_data_set: bool) -> None:
     inputs = [data[:100]] if in_data_set else [torch.ones(100)]
     kept, alone = (inputs[0] * weight).sum(), (torch.ones(100) * weight).sum()
     judge = judge_of(kept, alone)
-    judge.count([kept, alone, *([data] if in_data_set else [])])
+    judge.count([kept, alone, data if in_data_set else inputs[0]])
     assert judge.total() == 4 + 4 + 400  # two sums, and the input that nothing else holds
-    del inputs
 
 
 def test_a_sum_is_of_all_batches_that_lead_to_it() -> None:
