@@ -156,6 +156,7 @@ class OutputsAccumulate(Rule):
             remedy,
             nbytes=nbytes,
             bytes_per_batch=fact.bytes_per_batch,
+            evidence=Evidence.GROWTH,
         )
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:

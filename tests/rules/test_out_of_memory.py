@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from memguard.records.facts import KeptOutputs, OptimizerStateAhead, RanOutOfMemory
+from memguard.records.facts import KeptOutputs, MicroBatchGraphs, OptimizerStateAhead, RanOutOfMemory
 from memguard.records.findings import Severity
 from memguard.rules import ALL_RULES
+from memguard.rules.arbiter import settle
 from tests.rules.evidence import AT, GIB, MIB, judge, record
 
 RULES = {rule.code: rule for rule in ALL_RULES}
@@ -70,3 +71,13 @@ def test_a_leak_that_was_only_remarked_on_becomes_critical() -> None:
     assert "A leak." in critical.message
     for other in (replace(leak, caught=True), replace(leak, holder="another"), ERROR):
         assert len(judge(RULES["MG301"](), remarked, other)) == 1
+
+
+def test_a_leak_that_another_rule_names_better_is_told_by_that_rule_alone() -> None:
+    """MG301's words on the error are of the same memory as MG106's graphs, and its advice would not cut them."""
+    remarked = KeptOutputs(**AT, tensors=20, first_batch=0, bytes=GIB, bytes_per_batch=38.0 * MIB, bounded=True)
+    graphs = MicroBatchGraphs(**AT, graphs=20, bytes=GIB, saves=True, peak_bytes=2 * GIB)
+    leak = replace(ERROR, cause="leak", why="A leak.")
+    (named,) = judge(RULES["MG106"](), graphs)
+    _, critical = judge(RULES["MG301"](), remarked, leak)
+    assert [claim.code for claim in settle([named, critical])] == ["MG106"]
