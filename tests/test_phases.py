@@ -20,6 +20,7 @@ import memguard.phases as phase_listeners
 from memguard.integrations.guard import Guard
 from memguard.recording.reader import Recording, find_recordings
 from memguard.records.phases import PhaseTotals
+from memguard.report.html_lines import LineIndex
 from memguard.report.summaries import summarize
 
 MIB = 2**20
@@ -201,6 +202,22 @@ def test_the_recording_has_each_row(tmp_path: Path) -> None:
     )
     (row,) = json.loads(done.stdout)["phases"]
     assert (row["name"], row["times"]) == ("rollout", 200)
+
+
+def test_the_tab_draws_each_phase_to_the_end(tmp_path: Path) -> None:
+    """Also those that come so fast that one line of the recording is of several; gaps between them stay gaps."""
+    with memguard.watch(device="virtual:256MiB", logdir=tmp_path, quiet=True) as guard:
+        for batch in guard.batches(range(300)):
+            if batch % 3 == 0:
+                with memguard.phase("rollout"):
+                    mib(1)
+    (path,) = find_recordings(tmp_path)
+    damaged = [{"kind": "phase", "name": "rollout", "times": 100, "ranges": each} for each in ([[1]], [["a", 2]], 3)]
+    written = path.with_suffix(".jsonl").read_bytes() + "".join(json.dumps(each) + "\n" for each in damaged).encode()
+    lines = LineIndex(lambda offset, size: written[offset : offset + size], "a recording")
+    lines.refresh(len(written))
+    drawn = {batch for first, last, _ in lines.phases()["stretches"] for batch in range(first, last + 1)}
+    assert drawn == set(range(0, 300, 3))
 
 
 class Net(nn.Module):

@@ -37,7 +37,7 @@ _BY_KIND: dict[str, dict[str, tuple[type, ...]]] = {
     "code": {"first": (int,)},
     "contents": {"rows": (list,), "moments": (list,)},
     "oom": {"advice": (list,), "owners": (dict,), "site": (dict,), "place": (dict,), "request": (dict,), "id": (str,)},
-    "phase": {"times": (int,), "failed": (int,)},
+    "phase": {"times": (int,), "failed": (int,), "ranges": (list,)},
     "end": {"overhead": (dict,), "notes": (list,)},
 }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, final
 
 from memguard.clocks import now
@@ -20,6 +20,8 @@ from memguard.records.stats import MemoryStats
 
 WRITTEN, EVERY_SECONDS = 64, 1.0
 """The first phases of a name that are written down, each of them; later ones at most so often, and each new peak."""
+MOST_RANGES = 64
+"""Ranges of batches in a line; of more the last ones are drawn as one."""
 MOST_NAMES = 256
 """Rows of a run; further names are left out: they are made of numbers."""
 INSIDE: Final = " > "
@@ -123,6 +125,31 @@ class _Phase:
         self.reserved_peak = _highest(self.reserved_peak, look.reserved_peak_bytes)
 
 
+@dataclass(slots=True)
+class _Unwritten:
+    """What came of a name since its last line."""
+
+    written: float = 0.0
+    """When that was."""
+    peak: int | None = None
+    """The highest peak since."""
+    ranges: list[list[int]] = field(default_factory=list)
+    """First and last batches of phases since, those in a row as one."""
+
+    def add(self, phase: PhaseTotals) -> None:
+        """One more phase."""
+        self.peak = _highest(self.peak, phase.allocated_peak_bytes)
+        first, last, ranges = phase.first_batch, phase.last_batch, self.ranges
+        if ranges and (first <= ranges[-1][1] + 1 or len(ranges) >= MOST_RANGES):
+            ranges[-1][1] = max(last, ranges[-1][1])
+        else:
+            ranges.append([first, last])
+
+    def to_json(self) -> dict[str, Any]:
+        """What is added to the totals in a line."""
+        return {"peak_bytes": self.peak, "ranges": self.ranges}
+
+
 def name_of(path: Path) -> str:
     """How a phase is told: ``"update > log-probs"``."""
     return INSIDE.join(path)
@@ -167,8 +194,7 @@ class PhaseLedger:
         self._off, self._pid = False, process.pid
         self.used = self.busy = False
         self.totals: dict[str, PhaseTotals] = {}
-        self._lines: dict[str, tuple[float, int | None]] = {}
-        """By name: when it was last written down, and the highest peak since; None where nothing came since."""
+        self._unwritten: dict[str, _Unwritten] = {}
         self._label: str | None = None
         """The phase in which the open batch began."""
         self._labels: list[tuple[int, str | None]] = []
@@ -257,9 +283,9 @@ class PhaseLedger:
             with self._lock:
                 while self._open:
                     self._end(self._open[-1], self._read(), None)
-                for name, (_, since) in list(self._lines.items()):
-                    if since is not None:
-                        self._write({**self.totals[name].to_json(), "peak_bytes": since})
+                for name, rest in list(self._unwritten.items()):
+                    if rest.ranges:
+                        self._write({**self.totals[name].to_json(), **rest.to_json()})
         except Exception as error:
             self._give_up(error)
         self._off, self.busy = True, False
@@ -304,14 +330,12 @@ class PhaseLedger:
             known = _inserted(self.totals, PhaseTotals(name=phase.name))
         is_higher = (phase.peak or 0) > (known.allocated_peak_bytes or 0)
         known.add(one)
-        written, since = self._lines.get(phase.name, (0.0, None))
-        since = _highest(since, phase.peak)
-        if known.times <= WRITTEN or is_higher or error is not None or time - written >= EVERY_SECONDS:
-            self._lines[phase.name] = (time, None)
-            this = {"batch": phase.batch, "began": round(phase.time, 3), "peak_bytes": since, "error": error}
-            self._write({**known.to_json(), **this})
-        else:
-            self._lines[phase.name] = (written, since or 0)
+        rest = self._unwritten.setdefault(phase.name, _Unwritten())
+        rest.add(one)
+        if known.times <= WRITTEN or is_higher or error is not None or time - rest.written >= EVERY_SECONDS:
+            self._unwritten[phase.name] = _Unwritten(time)
+            this = {"batch": phase.batch, "began": round(phase.time, 3), "error": error}
+            self._write({**known.to_json(), **this, **rest.to_json()})
 
     def _give_up(self, error: Exception) -> None:
         self._off, self.busy = True, False

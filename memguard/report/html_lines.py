@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, final
 
 from memguard.recording.json_lines import MOST_FILE_BYTES, parse_line
@@ -146,11 +146,8 @@ class LineIndex:
         """A row for each phase that the program names, and the stretches of batches they took: first, last, row."""
         rows = totals_in(self._phases)
         number = {name: at for at, name in enumerate(rows)}
-        stretches = []
-        for line in self._phases:
-            first, last = line.get("batch"), line.get("last_batch")
-            if first is not None and last is not None and line.get("name") in number:
-                stretches.append([first, max(last, first), number[line["name"]]])
+        known = [line for line in self._phases if line.get("name") in number]
+        stretches = [[first, last, number[line["name"]]] for line in known for first, last in _ranges(line)]
         return {"rows": [row.to_json() for row in rows.values()], "stretches": stretches}
 
     @property
@@ -174,6 +171,13 @@ class LineIndex:
     def shapes(self) -> dict[str, str]:
         """Input shapes by number, as text like ``input [8, 512] int64``."""
         return {str(number): _shape_text(shapes) for number, shapes in self._shapes.items()}
+
+
+def _ranges(line: dict[str, Any]) -> Iterator[tuple[int, int]]:
+    """First and last batches of the phases that a line tells of; of an older recording the newest of them alone."""
+    for each in line.get("ranges") or [[line.get("batch"), line.get("last_batch")]]:
+        if isinstance(each, list) and len(each) == 2 and all(type(batch) is int for batch in each):
+            yield each[0], max(each)
 
 
 def _nearest(lines: dict[int, bytes], batch: int) -> dict[str, Any] | None:
