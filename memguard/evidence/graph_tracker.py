@@ -104,8 +104,6 @@ class ForwardGraph:
     """Whether a marked node lives."""
     used = False
     """Whether a backward ran through it."""
-    answered = used_late = False
-    """Whether the forward is over, and whether a backward ran through it since."""
     uses = 0
     """How often one ran through the nodes of it that were marked first."""
     spent: int | None = None
@@ -158,7 +156,6 @@ class ForwardGraph:
             self.uses += 1
             self.before, self.task = self.task, task
         self.used = True
-        self.used_late = self.answered
         if _keep_graph is not None and _keep_graph():
             self._keep(grads)
         elif self.kept is not None:
@@ -167,7 +164,6 @@ class ForwardGraph:
     def further(self, grads: Any) -> None:
         """Likewise through another node."""
         self.used = True  # the same lines as above: a call less in each backward
-        self.used_late = self.answered
         if _keep_graph is not None and _keep_graph():
             self._keep(grads)
         elif self.kept is not None:

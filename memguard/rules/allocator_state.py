@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import ClassVar, final
+from typing import final
 
 from memguard.records.claims import Claim
 from memguard.records.facts import CompiledGraphs, Fact
@@ -30,7 +30,7 @@ OFTEN = 0.25
 
 
 @final
-class Fragmentation(Rule):
+class Fragmentation(Rule, code="MG401", name="fragmentation", hears=CROWDED | RETRIES):
     """Reserved memory is far above active memory while the device is nearly full.
 
     What: for fifty batches in a row, or the last twelve of a run, the allocator held over 20 % of the device in blocks
@@ -46,10 +46,6 @@ class Fragmentation(Rule):
     before the process starts; pad or bucket variable lengths, so that sizes repeat. Let go of a private pool when its
     phase is over; one made with ``torch.cuda.MemPool(use_on_oom=True)`` gives others whole pieces before they fail.
     """
-
-    code: ClassVar[str] = "MG401"
-    name: ClassVar[str] = "fragmentation"
-    hears: ClassVar[int] = CROWDED | RETRIES
 
     def __init__(self) -> None:
         self._streak = self._pieces = 0
@@ -153,7 +149,7 @@ def _free(reserved: int, record: BatchRecord, run: Run) -> int:
 
 
 @final
-class AllocatorThrash(Rule):
+class AllocatorThrash(Rule, code="MG402", name="allocator-thrash", hears=PEAKS | RETRIES):
     """The allocator flushes its cache to survive.
 
     What: ``num_alloc_retries`` rose: an allocation failed, all cached blocks were given back to the driver, and the
@@ -166,12 +162,9 @@ class AllocatorThrash(Rule):
     allocated, ``PYTORCH_ALLOC_CONF=expandable_segments:True``.
     """
 
-    code: ClassVar[str] = "MG402"
-    name: ClassVar[str] = "allocator-thrash"
-    hears: ClassVar[int] = PEAKS | RETRIES  # the first record has a new peak: from there the batches count
-
     def __init__(self) -> None:
         self._first: int | None = None
+        """The first record, which has a new peak: from there the batches count."""
         self._recent: deque[tuple[int, int]] = deque()
         self._told: Severity | None = None
         self._last: BatchRecord | None = None
@@ -269,7 +262,7 @@ def _left(record: BatchRecord, run: Run) -> str:
 
 
 @final
-class StreamHeld(Rule):
+class StreamHeld(Rule, code="MG404", name="stream-held", hears=DEVICE):
     """Memory that Python freed waits for another stream.
 
     What: active memory has been far above allocated memory in twenty of the last batches: blocks of tensors that are
@@ -280,10 +273,6 @@ class StreamHeld(Rule):
     How to fix: wait for the work (``work.wait()``) before the tensor is dropped; for NCCL in older versions
     ``TORCH_NCCL_AVOID_RECORD_STREAMS=1``; prefer events to ``record_stream`` in copies of your own.
     """
-
-    code: ClassVar[str] = "MG404"
-    name: ClassVar[str] = "stream-held"
-    hears: ClassVar[int] = DEVICE
 
     def __init__(self) -> None:
         self._recent: deque[bool] = deque(maxlen=STREAM_RECENT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, final
+from typing import final
 
 from memguard.records.claims import Claim
 from memguard.records.facts import CompiledGraphs, EmptyCacheCalls, Fact
@@ -21,7 +21,7 @@ FEW_GRAPHS, MAX_GRAPHS = 7, 10
 
 
 @final
-class EmptyCacheInLoop(Rule):
+class EmptyCacheInLoop(Rule, code="MG403", name="empty-cache-in-loop"):
     """empty_cache is called every few batches.
 
     What: ``torch.cuda.empty_cache()`` runs at least once in five batches, or in five optimizer steps right after one.
@@ -32,9 +32,6 @@ class EmptyCacheInLoop(Rule):
     How to fix: take the call out of the loop. After validation, or before another process needs the memory, it is
     fine; memguard's own ``empty_cache="validation"`` or ``"auto"`` does that.
     """
-
-    code: ClassVar[str] = "MG403"
-    name: ClassVar[str] = "empty-cache-in-loop"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from the number of calls."""
@@ -58,7 +55,7 @@ class EmptyCacheInLoop(Rule):
 
 
 @final
-class GraphPoolsGrow(Rule):
+class GraphPoolsGrow(Rule, code="MG405", name="graph-pools-grow"):
     """Compilations or CUDA-graph pools keep growing.
 
     What: after warm-up, ``torch.compile`` goes on compiling new graphs, batch after batch; with CUDA graphs each has
@@ -70,9 +67,6 @@ class GraphPoolsGrow(Rule):
     How to fix: pad inputs to a few sizes, ``torch.compile(dynamic=True)`` or ``mark_dynamic``; ``mode="default"`` if
     CUDA-graph pools are what grows.
     """
-
-    code: ClassVar[str] = "MG405"
-    name: ClassVar[str] = "graph-pools-grow"
 
     def __init__(self) -> None:
         self._first: CompiledGraphs | None = None

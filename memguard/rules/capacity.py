@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import final
 
 from memguard.records.claims import Claim
 from memguard.records.facts import (
@@ -43,7 +43,7 @@ RISE_SHARE = 0.0005
 
 
 @final
-class OptimizerState(Rule):
+class OptimizerState(Rule, code="MG502", name="optimizer-state"):
     """The first optimizer step will not fit.
 
     What: before the first step, what the optimizer will allocate in it (two tensors per parameter for the Adam family,
@@ -54,9 +54,6 @@ class OptimizerState(Rule):
     How to fix: an 8-bit or fused optimizer, ``foreach=False``, sharding (FSDP, ZeRO), fewer trainable parameters
     (LoRA), or a smaller batch.
     """
-
-    code: ClassVar[str] = "MG502"
-    name: ClassVar[str] = "optimizer-state"
 
     def __init__(self) -> None:
         self._told = False
@@ -94,7 +91,7 @@ class OptimizerState(Rule):
 
 
 @final
-class LongestBatch(Rule):
+class LongestBatch(Rule, code="MG503", name="longest-batch", hears=DEVICE):
     """The longest batch to come will not fit.
 
     What: over batches of at least twelve sizes the peak follows the size of the input along a line or a curve. For the
@@ -107,10 +104,6 @@ class LongestBatch(Rule):
     How to fix: let the longest batch come first (it fails immediately, or reserves what all others need); batch by
     number of tokens instead of samples; cut or drop extreme lengths.
     """
-
-    code: ClassVar[str] = "MG503"
-    name: ClassVar[str] = "longest-batch"
-    hears: ClassVar[int] = DEVICE
 
     def __init__(self) -> None:
         self._elements: dict[int, int] = {}
@@ -202,7 +195,7 @@ class LongestBatch(Rule):
 
 
 @final
-class LowHeadroom(Rule):
+class LowHeadroom(Rule, code="MG504", name="low-headroom", hears=CROWDED):
     """Less than 3 % of the device is left at the peak.
 
     What: the peak of allocated memory, with what other processes and libraries hold, comes within 3 % of the device's
@@ -214,12 +207,7 @@ class LowHeadroom(Rule):
     How to fix: a slightly smaller batch, gradient accumulation, mixed precision or activation checkpointing.
     """
 
-    code: ClassVar[str] = "MG504"
-    name: ClassVar[str] = "low-headroom"
-    hears: ClassVar[int] = CROWDED
-
     def __init__(self) -> None:
-        self._batches = 0
         self._high = 0
         self._slow: SlowStats | None = None
         self._own = self._own_before = 0
@@ -240,7 +228,6 @@ class LowHeadroom(Rule):
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Compares the peak with what there is; three such batches make it a habit."""
         total, peak = run.device_total_bytes, record.allocated_peak_bytes
-        self._batches += 1
         if self._told or not total or peak is None or run.device == "cpu":
             return
         outside = self._outside(record, run) if record.reserved_bytes else 0

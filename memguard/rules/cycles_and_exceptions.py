@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import ClassVar, final
+from typing import final
 
 from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import ExceptionHolds, Fact, FreedByCollector, FunctionContextHolds
@@ -19,7 +19,7 @@ MIN_GRAPHS = 3
 
 
 @final
-class ReferenceCycle(Rule):
+class ReferenceCycle(Rule, code="MG306", name="reference-cycle"):
     """Tensors are freed only by the garbage collector.
 
     What: objects that refer to each other in a circle hold tensors, so that reference counting never frees them: an
@@ -31,9 +31,6 @@ class ReferenceCycle(Rule):
     How to fix: break the circle at the name in the message (set it to None, use ``weakref``, take ``self`` out of the
     closure), or call ``gc.collect()`` at fixed intervals.
     """
-
-    code: ClassVar[str] = "MG306"
-    name: ClassVar[str] = "reference-cycle"
 
     def __init__(self) -> None:
         self._graphs = 0
@@ -90,7 +87,7 @@ class ReferenceCycle(Rule):
 
 
 @final
-class ExceptionKeeps(Rule):
+class ExceptionKeeps(Rule, code="MG307", name="exception-holds"):
     """An exception or traceback keeps a failed step's tensors.
 
     What: a forward runs inside the ``except`` block that handles an out-of-memory error, or the exception was stored.
@@ -101,9 +98,6 @@ class ExceptionKeeps(Rule):
     How to fix: set a flag in the ``except`` block, leave it, and retry outside; store ``str(error)`` instead of the
     error, or set ``error.__traceback__ = None``.
     """
-
-    code: ClassVar[str] = "MG307"
-    name: ClassVar[str] = "exception-holds"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from an error that is being handled while a forward runs, or that somebody keeps."""

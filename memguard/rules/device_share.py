@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from statistics import median
-from typing import ClassVar, final
+from typing import final
 
 from memguard.records.claims import Claim
 from memguard.records.facts import Fact, OtherDevice, RankPeaks
@@ -28,7 +28,7 @@ FAR_ABOVE, FAR_ABOVE_SHARE = 4, 0.1
 
 
 @final
-class ForeignMemory(Rule):
+class ForeignMemory(Rule, code="MG601", name="foreign-memory", hears=DEVICE):
     """Other processes, or context and libraries, hold much of the device.
 
     What: over 15 % of the device is in use outside this process's PyTorch allocator, or that share grew by 5 % of the
@@ -41,10 +41,6 @@ class ForeignMemory(Rule):
     process with ``torch.cuda.set_per_process_memory_fraction``. Make a process group once for the same ranks, and
     destroy those that are done with: NCCL takes buffers for each.
     """
-
-    code: ClassVar[str] = "MG601"
-    name: ClassVar[str] = "foreign-memory"
-    hears: ClassVar[int] = DEVICE
 
     def __init__(self) -> None:
         self._baseline: int | None = None
@@ -150,7 +146,7 @@ def _held_by(pids: str, groups: str | None) -> str:
 
 
 @final
-class WrongDevice(Rule):
+class WrongDevice(Rule, code="MG602", name="wrong-device"):
     """A context or tensors on a device this rank does not own.
 
     What: this process holds memory on another device than its own; or its model is on the first device, though there
@@ -161,9 +157,6 @@ class WrongDevice(Rule):
     How to fix: ``torch.cuda.set_device(local_rank)`` before any other CUDA call, ``torch.load(map_location="cpu")``,
     and no bare ``.cuda()`` or ``"cuda:0"``.
     """
-
-    code: ClassVar[str] = "MG602"
-    name: ClassVar[str] = "wrong-device"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from memory seen on another device."""
@@ -187,7 +180,7 @@ class WrongDevice(Rule):
 
 
 @final
-class RankImbalance(Rule):
+class RankImbalance(Rule, code="MG603", name="rank-imbalance"):
     """One rank's peak is far above the others'.
 
     What: the highest peak among the ranks is over 1.2 times the lowest, by more than 5 % of the device. Where the high
@@ -199,9 +192,6 @@ class RankImbalance(Rule):
     How to fix: batch by tokens so that ranks get equal work, and move what only rank 0 does (logging, sampling,
     gathering a checkpoint) off the device. Move layers between stages; balance the router of experts.
     """
-
-    code: ClassVar[str] = "MG603"
-    name: ClassVar[str] = "rank-imbalance"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Compares the ranks' peaks."""

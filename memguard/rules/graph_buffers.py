@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, final
+from typing import final
 
 from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import Fact, FunctionContextHolds, GradientsWithGraph, SavedAfterBackward
@@ -15,7 +15,7 @@ from memguard.text.units import format_bytes
 
 
 @final
-class RetainGraph(Rule):
+class RetainGraph(Rule, code="MG103", name="retain-graph"):
     """Saved tensors are still held after backward.
 
     What: the last backward through a graph ran with ``retain_graph=True`` (or a second backward kept its buffers), and
@@ -29,9 +29,6 @@ class RetainGraph(Rule):
     the batches (MG102), detach the state first. Where a GAN's second loss needs the generator's graph, give the
     discriminator ``fake.detach()`` in its own step.
     """
-
-    code: ClassVar[str] = "MG103"
-    name: ClassVar[str] = "retain-graph"
 
     def __init__(self) -> None:
         self._seen = self._in_batch = 0
@@ -102,7 +99,7 @@ class RetainGraph(Rule):
 
 
 @final
-class CreateGraphCycle(Rule):
+class CreateGraphCycle(Rule, code="MG104", name="create-graph-cycle"):
     """``backward(create_graph=True)`` ties parameters and gradients into a cycle.
 
     What: gradients carry a graph of their own at the end of a batch, so a parameter, or an input that requires grad,
@@ -116,9 +113,6 @@ class CreateGraphCycle(Rule):
     How to fix: use ``torch.autograd.grad(loss, parameters, create_graph=True)`` instead, or set every ``.grad`` to None
     when the batch is done, and before the model goes.
     """
-
-    code: ClassVar[str] = "MG104"
-    name: ClassVar[str] = "create-graph-cycle"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from gradients that carry a graph."""
@@ -169,7 +163,7 @@ class CreateGraphCycle(Rule):
 
 
 @final
-class FunctionContext(Rule):
+class FunctionContext(Rule, code="MG105", name="function-context"):
     """A custom autograd.Function stores tensors on ctx.
 
     What: the forward of a ``torch.autograd.Function`` keeps tensors as attributes (``ctx.x = x``) instead of with
@@ -182,9 +176,6 @@ class FunctionContext(Rule):
     How to fix: ``ctx.save_for_backward(x)`` in forward and ``x, = ctx.saved_tensors`` in backward; only numbers, shapes
     and flags belong on ctx.
     """
-
-    code: ClassVar[str] = "MG105"
-    name: ClassVar[str] = "function-context"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from tensors found on a node's context."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import ClassVar, final
+from typing import final
 
 from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import (
@@ -95,7 +95,7 @@ def remedy_of(cache: KeptOutputs) -> str:
 
 
 @final
-class SteadyGrowth(Rule):
+class SteadyGrowth(Rule, code="MG501", name="steady-growth", hears=DEVICE):
     """The floor of allocated memory rises and will reach the limit.
 
     What: what is left allocated after each batch (after each optimizer step, where batches accumulate) has risen
@@ -111,10 +111,6 @@ class SteadyGrowth(Rule):
     Bound a cache, or key it by something that recurs, like a length. ``torch.cuda.memory._record_memory_history()``
     and ``memguard snapshot`` show who allocated what is alive.
     """
-
-    code: ClassVar[str] = "MG501"
-    name: ClassVar[str] = "steady-growth"
-    hears: ClassVar[int] = DEVICE
 
     def __init__(self) -> None:
         self._floor = TrainingFloor(GrowthTest(quick=True))

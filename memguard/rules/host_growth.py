@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterable
-from typing import ClassVar, final
+from typing import final
 
 from memguard.records.claims import Claim
 from memguard.records.facts import NOWHERE, Fact, KeptOnHost, ModelCalled
@@ -90,7 +90,7 @@ SOON_BATCHES = 10_000
 
 
 @final
-class HostGrowth(Rule):
+class HostGrowth(Rule, code="MG701", name="host-growth"):
     """The process's RAM grows towards its limit.
 
     What: the resident memory left after each batch rises without falling again, and at this rate reaches what the
@@ -101,9 +101,6 @@ class HostGrowth(Rule):
     How to fix: look for lists and dictionaries that grow with every batch (losses with graphs, metrics, caches of a
     dataset); with variable shapes on CPU, bucket them or set ``MALLOC_ARENA_MAX=2``.
     """
-
-    code: ClassVar[str] = "MG701"
-    name: ClassVar[str] = "host-growth"
 
     def __init__(self) -> None:
         self._floor = TrainingFloor(GrowthTest(HOST_WINDOWS, HOST_WARM_UP))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, final
+from typing import final
 
 from memguard.records.claims import Claim
 from memguard.records.facts import Fact, KeptOnHost, PinnedCacheGrows, PinnedRounded, WorkerObjects
@@ -20,7 +20,7 @@ MIN_WORKER_BYTES = 32 * 1024**2
 
 
 @final
-class WorkerGrowth(Rule):
+class WorkerGrowth(Rule, code="MG702", name="worker-growth", hears=READINGS):
     """DataLoader workers' private memory grows.
 
     What: the private memory of the worker processes rises without falling again, towards what the machine has.
@@ -31,10 +31,6 @@ class WorkerGrowth(Rule):
     How to fix: keep the index in numpy arrays, Arrow or tensors instead of lists of Python objects; fewer workers;
     ``persistent_workers=False`` gives the copies back after each epoch.
     """
-
-    code: ClassVar[str] = "MG702"
-    name: ClassVar[str] = "worker-growth"
-    hears: ClassVar[int] = READINGS
 
     def __init__(self) -> None:
         self._sampled = SampledGrowth()
@@ -121,7 +117,7 @@ class WorkerGrowth(Rule):
 
 
 @final
-class PinnedGrowth(Rule):
+class PinnedGrowth(Rule, code="MG703", name="pinned-growth", hears=READINGS):
     """Pinned host memory grows.
 
     What: PyTorch's cache of pinned memory rises without falling again, or a container keeps pinned tensors of batch
@@ -134,10 +130,6 @@ class PinnedGrowth(Rule):
     bottleneck; ``torch.accelerator.empty_host_cache()`` where it exists. Against rounding
     ``PYTORCH_ALLOC_CONF=pinned_max_round_threshold_mb:1`` (from torch 2.13 on); else one flat buffer for all tensors.
     """
-
-    code: ClassVar[str] = "MG703"
-    name: ClassVar[str] = "pinned-growth"
-    hears: ClassVar[int] = READINGS
 
     def __init__(self) -> None:
         self._sampled = SampledGrowth()
@@ -207,7 +199,7 @@ FILES_PER_BATCH, FILES_BATCHES = 0.5, 100
 
 
 @final
-class SharedMemory(Rule):
+class SharedMemory(Rule, code="MG704", name="shared-memory", hears=READINGS):
     """Shared memory is nearly full, or tensors of workers are kept.
 
     What: less than a tenth of ``/dev/shm`` is free, the number of open files rises with every batch, or a container
@@ -220,10 +212,6 @@ class SharedMemory(Rule):
     How to fix: start the container with a larger ``--shm-size``, use fewer workers or a smaller ``prefetch_factor``;
     clone or copy what is kept of a batch instead of keeping the batch's own tensors.
     """
-
-    code: ClassVar[str] = "MG704"
-    name: ClassVar[str] = "shared-memory"
-    hears: ClassVar[int] = READINGS
 
     def __init__(self) -> None:
         self._newest: SlowStats | None = None

@@ -27,7 +27,8 @@ class Rule(ABC):
     """One memory pattern. Sees records and facts, yields findings; no torch, no I/O, never acts.
 
     So it judges a live run and a saved recording alike. The class docstring of each rule has the parts What, Why it
-    matters and How to fix: `memguard explain` and the docs show it.
+    matters and How to fix: `memguard explain` and the docs show it. Its header has the rest, like
+    ``class Fragmentation(Rule, code="MG401", name="fragmentation", hears=CROWDED)``.
     """
 
     code: ClassVar[str]
@@ -36,6 +37,11 @@ class Rule(ABC):
     """Like ``"retained-graph"``."""
     hears: ClassVar[int] = EVERY
     """The records that can tell this rule anything; it must not mind to be shown others."""
+
+    def __init_subclass__(cls, code: str = "", name: str = "", hears: int = EVERY) -> None:
+        super().__init_subclass__()
+        if code:  # else it stands for another rule, whose it takes
+            cls.code, cls.name, cls.hears = code, name, hears
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Judges one more batch, of those that it hears of."""

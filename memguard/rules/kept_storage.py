@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import ClassVar, final
+from typing import final
 
 from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import Fact, KeptOutputs, ModelCopies, RanOutOfMemory, ViewsPinStorage
@@ -95,7 +95,7 @@ _REMEDY = "keep them on the CPU (x.cpu()), or update a metric instead, and clear
 
 
 @final
-class OutputsAccumulate(Rule):
+class OutputsAccumulate(Rule, code="MG301", name="outputs-accumulate"):
     """Detached outputs, metric states or validation outputs pile up on the device.
 
     What: tensors of many batches are kept on the device without a graph: a list of predictions, ``outputs`` kept until
@@ -108,9 +108,6 @@ class OutputsAccumulate(Rule):
     How to fix: update a metric instead of keeping outputs, or keep them on the CPU (``.cpu()``,
     ``compute_on_cpu=True``); for curves use ``thresholds=``; clear the list at the end of the epoch.
     """
-
-    code: ClassVar[str] = "MG301"
-    name: ClassVar[str] = "outputs-accumulate"
 
     def __init__(self) -> None:
         self._snapshots = Snapshots()
@@ -181,7 +178,7 @@ class OutputsAccumulate(Rule):
             self._floor = self._floor or TrainingFloor(GrowthTest(warm_up=max(WARM_UP - fact.batch, 0)))
         if self._snapshots.explain(fact) is not None and not (fact.bounded and self._overflows(fact, run, left)):
             return  # MG308 tells of them
-        what = f"the states of {fact.metric}" if fact.metric and not fact.what else what_is_kept(fact)
+        what = what_is_kept(fact)
         if fact.numbers:
             what = f"{plural(fact.tensors, 'number')}, each with the storage it was computed in,"
         if severity is not Severity.INFO:
@@ -269,7 +266,7 @@ def views_are_much(fact: ViewsPinStorage, run: Run) -> bool:
 
 
 @final
-class ViewPinsStorage(Rule):
+class ViewPinsStorage(Rule, code="MG302", name="view-pins-storage"):
     """A small view keeps a large storage.
 
     What: a slice such as ``x[:, 0]`` or ``logits[-1]`` is kept, and nothing else uses the tensor that it is a slice of.
@@ -279,9 +276,6 @@ class ViewPinsStorage(Rule):
 
     How to fix: ``x[:, 0].clone()``; ``.contiguous()`` is not enough, for it copies nothing if the slice is contiguous.
     """
-
-    code: ClassVar[str] = "MG302"
-    name: ClassVar[str] = "view-pins-storage"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes where the views use less than an eighth of much memory, or of memory that grows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, final
+from typing import final
 
 from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import Fact, LargeLocals, PreviousOutputsAlive, ReboundTensor, UnreadStorages
@@ -30,7 +30,7 @@ def _much_of_device(nbytes: int, total: int | None) -> bool:
 
 
 @final
-class PreviousBatchAlive(Rule):
+class PreviousBatchAlive(Rule, code="MG303", name="previous-batch-alive"):
     """Outputs of the last batch are alive during the next forward, and raise its peak.
 
     What: in ``for batch in loader: out = model(batch); ...`` the name ``out`` (or ``loss``) still refers to the last
@@ -40,9 +40,6 @@ class PreviousBatchAlive(Rule):
 
     How to fix: ``del out, loss`` at the end of the loop's body, or put the step into a function of its own.
     """
-
-    code: ClassVar[str] = "MG303"
-    name: ClassVar[str] = "previous-batch-alive"
 
     def __init__(self) -> None:
         self._seen = 0
@@ -62,12 +59,12 @@ class PreviousBatchAlive(Rule):
         left = room_of(run)
         near = left is not None and limit is not None and left < LITTLE_ROOM * limit
         # What is there until the backward may be wanted there, as an earlier output that the loss compares with.
-        matters = _much_of_device(fact.bytes, limit) and ((near and fact.peak_in_forward is not False) or fact.graph)
+        matters = _much_of_device(fact.bytes, limit) and near and fact.peak_in_forward is not False
         yield self.claim(
             fact,
             Severity.WARNING if matters else Severity.INFO,
-            f"{holder(fact.place)} still holds {format_bytes(fact.bytes)} of the last batch while the next forward runs"
-            f"{', with the graph' if fact.graph else ''}: both are in memory at the peak.",
+            f"{holder(fact.place)} still holds {format_bytes(fact.bytes)} of the last batch while the next forward "
+            "runs: both are in memory at the peak.",
             _let_go(in_code(fact.place), *fact.beside),
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,
@@ -86,7 +83,7 @@ def _let_go(name: str | None, *beside: str) -> str:
 
 
 @final
-class LocalsAlive(Rule):
+class LocalsAlive(Rule, code="MG304", name="locals-alive"):
     """Large local variables are alive at the peak though they are not read again.
 
     What: a function holds tensors in variables that its remaining lines never use, while the peak comes: in backward
@@ -96,9 +93,6 @@ class LocalsAlive(Rule):
 
     How to fix: ``del`` the variables after their last use, or split the function.
     """
-
-    code: ClassVar[str] = "MG304"
-    name: ClassVar[str] = "locals-alive"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes where it is much."""
@@ -125,7 +119,7 @@ class LocalsAlive(Rule):
 
 
 @final
-class RebindDoubles(Rule):
+class RebindDoubles(Rule, code="MG305", name="rebind-doubles"):
     """A tensor is made again before the old one is dropped.
 
     What: ``x = f(x)`` or ``buffer = torch.zeros(...)`` under a name that already holds a large tensor, in a batch or
@@ -136,9 +130,6 @@ class RebindDoubles(Rule):
 
     How to fix: write in place (``x.add_(1)``, ``out=``) where autograd allows it, or ``del x`` first.
     """
-
-    code: ClassVar[str] = "MG305"
-    name: ClassVar[str] = "rebind-doubles"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes where it is a part of the peak."""
@@ -166,7 +157,7 @@ MUCH_OF_PEAK, LEAST = 0.2, 1024**2
 
 
 @final
-class UnreadInTraining(Rule):
+class UnreadInTraining(Rule, code="MG313", name="unread-in-training"):
     """Memory of another phase is kept through training though nothing reads it there.
 
     What: a roll-out leaves the keys and values of its generation (``past_key_values``), merged adapter weights or a
@@ -179,9 +170,6 @@ class UnreadInTraining(Rule):
     How to fix: set the attribute to None where its phase ends (``self.past = None``), keep only what is read later
     (``output.sequences``), or move it to the CPU.
     """
-
-    code: ClassVar[str] = "MG313"
-    name: ClassVar[str] = "unread-in-training"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from what went unread."""

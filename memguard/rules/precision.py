@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, final
+from typing import final
 
 from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import AutocastOpen, Fact, LargeLogits
@@ -22,7 +22,7 @@ MOST_COPIES = 8
 
 
 @final
-class LogitsUpcast(Rule):
+class LogitsUpcast(Rule, code="MG310", name="logits-upcast"):
     """Full-size logits copied to float32 set the peak.
 
     What: the model has logits over a large vocabulary, and the loss makes float32 copies of all of them; the peak of
@@ -34,9 +34,6 @@ class LogitsUpcast(Rule):
     How to fix: a fused or chunked cross-entropy, computing the loss in slices of the sequence, or logits only where
     labels are; no ``.float()`` on the whole tensor.
     """
-
-    code: ClassVar[str] = "MG310"
-    name: ClassVar[str] = "logits-upcast"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes where the peak came after the forward, and rose by at least a float32 copy, or consists of them."""
@@ -94,7 +91,7 @@ def _remedy(fact: LargeLogits, by_hand: str) -> str:
 
 
 @final
-class AutocastCache(Rule):
+class AutocastCache(Rule, code="MG311", name="autocast-cache"):
     """An autocast region spans steps and keeps cast weights.
 
     What: ``torch.autocast`` is still open when one batch ends and the next begins.
@@ -104,9 +101,6 @@ class AutocastCache(Rule):
 
     How to fix: open autocast around one forward and loss, or pass ``cache_enabled=False``.
     """
-
-    code: ClassVar[str] = "MG311"
-    name: ClassVar[str] = "autocast-cache"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from a region that stayed open over batches."""

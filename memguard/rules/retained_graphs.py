@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, final
+from typing import final
 
 from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import (
@@ -28,7 +28,7 @@ LEAST_GRAPH_BYTES = 512
 
 
 @final
-class RetainedGraph(Rule):
+class RetainedGraph(Rule, code="MG101", name="retained-graph"):
     """Graphs of earlier batches are kept alive.
 
     What: a tensor with an autograd graph is stored for longer than its batch: a running sum (``total += loss``), a
@@ -43,9 +43,6 @@ class RetainedGraph(Rule):
     How to fix: store a value, not a graph: ``total += loss.detach()`` or ``losses.append(loss.detach())``;
     ``loss.item()`` if a number will do and a synchronisation is acceptable; ``.detach().cpu()`` for large outputs.
     """
-
-    code: ClassVar[str] = "MG101"
-    name: ClassVar[str] = "retained-graph"
 
     def __init__(self) -> None:
         self._cycle = False
@@ -96,7 +93,7 @@ class RetainedGraph(Rule):
 
 
 @final
-class CarriedState(Rule):
+class CarriedState(Rule, code="MG102", name="carried-state"):
     """A recurrent state is carried over batches without detach.
 
     What: a hidden state, a memory or a moving average is computed in one batch and used in the next with its graph, so
@@ -109,9 +106,6 @@ class CarriedState(Rule):
     How to fix: cut the graph where the batch ends: ``hidden = hidden.detach()``, for a tuple
     ``hidden = tuple(h.detach() for h in hidden)``.
     """
-
-    code: ClassVar[str] = "MG102"
-    name: ClassVar[str] = "carried-state"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from retained graphs that the newest graph reaches."""
@@ -196,7 +190,7 @@ MOST_OF_PEAK = 0.5
 
 
 @final
-class MicroBatchGraph(Rule):
+class MicroBatchGraph(Rule, code="MG106", name="micro-batch-graphs"):
     """Graphs of earlier micro-batches are kept until the optimizer's step.
 
     What: a loop that accumulates gradients runs a forward and a backward for each micro-batch, and collects what the
@@ -213,9 +207,6 @@ class MicroBatchGraph(Rule):
     How to fix: keep values without a graph: ``outputs.append(output.detach())``, numbers with ``.item()``, large
     tensors on the CPU (``.detach().cpu()``); or compute the metric in the micro-batch and keep only the metric.
     """
-
-    code: ClassVar[str] = "MG106"
-    name: ClassVar[str] = "micro-batch-graphs"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from what was alive as the optimizer stepped, or long before it did."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, final
+from typing import final
 
 from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import Fact, UntakenGradients, UnusedGraphs
@@ -25,7 +25,7 @@ _ADVICE_ON_VALUES = "put them under `with torch.no_grad():`, or decorate their f
 
 
 @final
-class EvalGraph(Rule):
+class EvalGraph(Rule, code="MG201", name="eval-graph"):
     """An evaluation built a graph that no backward used.
 
     What: forwards in eval mode ran with gradients enabled, and their graphs were freed without a backward.
@@ -42,9 +42,6 @@ class EvalGraph(Rule):
     too, but not the derivative's own: ``create_graph=self.training``. In training a derivative of which the values
     alone are used (first-order inner steps, a penalty that is only logged) needs no ``create_graph`` either.
     """
-
-    code: ClassVar[str] = "MG201"
-    name: ClassVar[str] = "eval-graph"
 
     def __init__(self) -> None:
         self._told = _Told()
@@ -141,7 +138,7 @@ class EvalGraph(Rule):
 
 
 @final
-class FrozenModelGraph(Rule):
+class FrozenModelGraph(Rule, code="MG202", name="frozen-model-graph"):
     """A frozen model or teacher builds a graph that training does not use.
 
     What: in every training step a second model (a teacher, a reference or target network, a frozen encoder) runs with
@@ -154,9 +151,6 @@ class FrozenModelGraph(Rule):
 
     How to fix: call it under ``with torch.no_grad():`` and freeze it with ``teacher.requires_grad_(False)``.
     """
-
-    code: ClassVar[str] = "MG202"
-    name: ClassVar[str] = "frozen-model-graph"
 
     def __init__(self) -> None:
         self._told = _Told()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import ClassVar, final
+from typing import final
 
 from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import CheckpointKept, Fact, GatheredWeights, KeptOutputs, ModelCopies, StaleGradients
@@ -30,7 +30,7 @@ _REMEDY_OF_MODELS = "keep what is needed of each: its score, or model.cpu() once
 
 
 @final
-class ModelCopy(Rule):
+class ModelCopy(Rule, code="MG308", name="model-copy"):
     """More copies of the model's weights are kept on the device.
 
     What: beside the model, tensors of the same shapes are kept: a deep copy, a ``best_state`` dictionary, an average
@@ -44,9 +44,6 @@ class ModelCopy(Rule):
     How to fix: keep copies on the CPU: ``{k: v.detach().cpu().clone() for k, v in model.state_dict().items()}``, or on
     disk. ``state_dict()`` alone is no copy: it refers to the live weights. ``model.reshard()`` frees what was gathered.
     """
-
-    code: ClassVar[str] = "MG308"
-    name: ClassVar[str] = "model-copy"
 
     def __init__(self) -> None:
         self._snapshots = Snapshots()
@@ -150,7 +147,7 @@ def _are(copies: ModelCopies, run: Run) -> str:
 
 
 @final
-class StaleGradient(Rule):
+class StaleGradient(Rule, code="MG309", name="stale-gradients"):
     """Gradients are alive through the whole forward.
 
     What: the gradients of the last step exist where the peak comes, in the forward: ``zero_grad()`` comes after it,
@@ -162,9 +159,6 @@ class StaleGradient(Rule):
     How to fix: ``optimizer.zero_grad()`` (which sets them to None) right after ``optimizer.step()`` or before the
     forward. When gradients are accumulated on purpose, nothing is to be done.
     """
-
-    code: ClassVar[str] = "MG309"
-    name: ClassVar[str] = "stale-gradients"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Compares the gradients with the peak; a warning only where their room is needed."""
@@ -201,7 +195,7 @@ def _why(fact: StaleGradients) -> str:
 
 
 @final
-class CheckpointOnDevice(Rule):
+class CheckpointOnDevice(Rule, code="MG312", name="checkpoint-on-device"):
     """A checkpoint was loaded onto the device and is kept.
 
     What: ``torch.load`` put a checkpoint's tensors onto the device, and they are still alive batches later.
@@ -210,9 +204,6 @@ class CheckpointOnDevice(Rule):
 
     How to fix: ``torch.load(path, map_location="cpu", mmap=True)``, then ``load_state_dict`` and ``del checkpoint``.
     """
-
-    code: ClassVar[str] = "MG312"
-    name: ClassVar[str] = "checkpoint-on-device"
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes from a checkpoint that outlived some batches."""

@@ -5,13 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Mapping
 
-from memguard.source.expressions import (
-    arguments,
-    called_name,
-    is_of_self,
-    last_part,
-    spans,
-)
+from memguard.source.expressions import arguments, called_name, is_of_self, last_part, spans
 from memguard.source.scopes import Scope
 from memguard.source.vocabulary import (
     CONTAINERS,

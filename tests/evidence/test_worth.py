@@ -101,7 +101,7 @@ def test_a_local_that_is_some_of_the_peak_is_told_where_the_peak_is_yet_to_come(
 
 def test_much_of_a_small_peak_is_no_warning() -> None:
     """It is a remark; a warning is for what is much of the device."""
-    fact = PreviousOutputsAlive(**AT, bytes=40 * MIB, graph=True, peak_in_forward=True, peak_bytes=100 * MIB)
+    fact = PreviousOutputsAlive(**AT, bytes=40 * MIB, peak_in_forward=True, peak_bytes=100 * MIB)
     assert [finding.severity for finding in judge(PreviousBatchAlive(), fact, fact)] == [Severity.INFO]
     local = LargeLocals(**AT, names=("table",), bytes=40 * MIB, peak_bytes=100 * MIB)
     (finding,) = judge(LocalsAlive(), local)
@@ -111,7 +111,7 @@ def test_much_of_a_small_peak_is_no_warning() -> None:
 def test_what_is_there_until_the_backward_raises_the_peak_too() -> None:
     """Told wherever the peak came, but as information: the loss may want it."""
     place = replace(PLACE, holder="Trainer.last", source="self.last = outputs")
-    fact = PreviousOutputsAlive(**{**AT, "place": place}, bytes=4 * GIB, graph=False, peak_in_forward=False)
+    fact = PreviousOutputsAlive(**{**AT, "place": place}, bytes=4 * GIB, peak_in_forward=False)
     run = run_of(limit_bytes=20 * GIB)
     full = record(0, allocated_peak_bytes=19 * GIB)
     assert judge(PreviousBatchAlive(), full, fact, fact, run=run) == []

@@ -136,7 +136,7 @@ EVIDENCE: dict[str, Evidence] = {
         ),
     ),
     "MG302": told_by(ViewsPinStorage(**AT, views=20, used_bytes=1 * MIB, pinned_bytes=900 * MIB)),
-    "MG303": told_by(*many(PreviousOutputsAlive, 2, bytes=2 * GIB, graph=True, peak_in_forward=True)),
+    "MG303": told_by(*many(PreviousOutputsAlive, 2, bytes=2 * GIB, peak_in_forward=True)),
     "MG304": told_by(LargeLocals(**AT, names=("images", "features"), bytes=2 * GIB)),
     "MG305": told_by(record(0), ReboundTensor(**AT, bytes=3 * GIB)),
     "MG306": told_by(*many(FreedByCollector, 3, graphs=2, bytes=900 * MIB, cycle="Trainer.loss <- Trainer")),

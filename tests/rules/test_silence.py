@@ -28,19 +28,7 @@ from memguard.records.facts import (
 from memguard.records.findings import Severity
 from memguard.records.stats import SlowStats, Stage
 from memguard.rules import ALL_RULES
-from tests.rules.evidence import (
-    AT,
-    GIB,
-    GRAPHS,
-    MIB,
-    Evidence,
-    judge,
-    record,
-    records,
-    run_of,
-    slow_readings,
-    told_by,
-)
+from tests.rules.evidence import AT, GIB, GRAPHS, MIB, Evidence, judge, record, records, run_of, slow_readings, told_by
 
 RULES = {rule.code: rule for rule in ALL_RULES}
 
@@ -55,7 +43,7 @@ SILENT: dict[str, Evidence] = {
     "MG202": told_by(UnusedGraphs(**AT, module="Net", count=3, forwards=4)),
     "MG301": told_by(record(0), KeptOutputs(**AT, tensors=5, first_batch=0, bytes=GIB, bytes_per_batch=200.0 * MIB)),
     "MG302": told_by(ViewsPinStorage(**AT, views=20, used_bytes=300 * MIB, pinned_bytes=900 * MIB)),
-    "MG303": told_by(*[PreviousOutputsAlive(**AT, bytes=2 * GIB, graph=True, peak_in_forward=False)] * 3),
+    "MG303": told_by(*[PreviousOutputsAlive(**AT, bytes=2 * GIB, peak_in_forward=False)] * 3),
     "MG304": told_by(LargeLocals(**AT, names=("x",), bytes=2 * MIB)),
     "MG305": told_by(record(0), ReboundTensor(**AT, bytes=MIB)),
     "MG306": told_by(FreedByCollector(**AT, graphs=1, bytes=MIB)),

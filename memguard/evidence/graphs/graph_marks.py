@@ -106,7 +106,6 @@ class MarksProbe(Probe):
                 mark.output = weakref.ref(output)
         else:
             ledger.mark(tensors_in(output), mark, output=True, hook=hook)
-        mark.answered = True
         if mark.alive:
             ledger.current = mark
 
@@ -114,7 +113,6 @@ class MarksProbe(Probe):
         """Marks the loss, where the integration shows it: it may be all that is kept."""
         watch = self.watch
         mark = ForwardGraph(module=0, batch=watch.batch, stage=watch.stage, training=True, steps=watch.optimizer_steps)
-        mark.answered = True
         watch.ledger.mark(iter((loss,)), mark)
         if not watch.models and loss.grad_fn is not None:  # no forward will mark its upstream end
             for node in _upstream_ends(loss.grad_fn):

@@ -12,13 +12,7 @@ from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.graph_contents import GraphContents, who_holds
 from memguard.evidence.interface import Probe
 from memguard.evidence.naming.holders import Holder
-from memguard.evidence.sizes import (
-    LEAST_REMARK,
-    REMARK_SHARE,
-    large_storages,
-    least_of_peak,
-    least_of_remark,
-)
+from memguard.evidence.sizes import LEAST_REMARK, REMARK_SHARE, large_storages, least_of_peak, least_of_remark
 from memguard.records.facts import MicroBatchGraphs, MicroBatchOutputs, Place
 from memguard.records.stats import Stage
 from memguard.torch_objects.storages import StorageRef, owned_storages, storage_key

@@ -8,14 +8,7 @@ from typing import Any, Final
 
 from memguard.evidence.interface import ProbeContext
 from memguard.evidence.kept.retained import Kept, Name
-from memguard.records.facts import (
-    ExceptionHolds,
-    Fact,
-    KeptOutputs,
-    ModelCopies,
-    RetainedGraphs,
-    ViewsPinStorage,
-)
+from memguard.records.facts import ExceptionHolds, Fact, KeptOutputs, ModelCopies, RetainedGraphs, ViewsPinStorage
 from memguard.records.facts.storages import OF_BATCHES
 from memguard.records.stats import Stage
 from memguard.thresholds import EXPLAINED

@@ -14,15 +14,7 @@ from typing import final
 
 import torch
 
-from memguard.evidence.naming.groups import (
-    Group,
-    aliases_among,
-    find_caller,
-    grouped,
-    is_given,
-    passes_on,
-    ranked,
-)
+from memguard.evidence.naming.groups import Group, aliases_among, find_caller, grouped, is_given, passes_on, ranked
 from memguard.evidence.naming.names import NAMES, capacity_of, cells_of, innermost, place_of, text_of
 from memguard.evidence.naming.statements import find_cause
 from memguard.heap.children import ChildReader, Via

@@ -301,7 +301,6 @@ class LocalsProbe(Probe):
                     **self.watch.now,
                     place=local.place,
                     bytes=local.bytes,
-                    graph=False,
                     steady=True,
                     peak_bytes=peak_bytes,
                 )

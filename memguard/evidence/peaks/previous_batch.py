@@ -75,7 +75,6 @@ class PreviousLook:
         fact = PreviousOutputsAlive(
             **watch.now,
             bytes=self.bytes,
-            graph=False,
             peak_in_forward=None if highest is None or self.peak is None else self.peak >= highest,
             until_backward=self.until_backward,
             until_peak=highest is not None and gone is not None and gone >= highest,

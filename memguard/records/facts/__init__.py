@@ -7,7 +7,6 @@ from memguard.records.facts.device import (
     RankPeaks,
     RanOutOfMemory,
     SentToProcesses,
-    StreamHeld,
     UnexplainedGrowth,
 )
 from memguard.records.facts.fact import NOWHERE, Fact, Place
@@ -82,7 +81,6 @@ __all__ = [
     "SavedAfterBackward",
     "SentToProcesses",
     "StaleGradients",
-    "StreamHeld",
     "SurvivingAllocations",
     "UnexplainedGrowth",
     "UnreadStorages",

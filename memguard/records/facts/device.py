@@ -20,14 +20,6 @@ class EmptyCacheCalls(Fact):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamHeld(Fact):
-    """Memory that Python freed and another stream still holds."""
-
-    bytes: int
-    batches: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledGraphs(Fact):
     """Graphs compiled so far, and what their private pools reserve."""
 

@@ -22,8 +22,6 @@ class KeptOutputs(Fact):
     bytes_per_batch: float
     batches_left: int | None = None
     """Batches of this stage's pass still to come, where known."""
-    metric: str | None = None
-    """Class of the metric whose state they are."""
     bounded: bool = True
     """Whether the source empties or limits what holds them, as far as it shows."""
     what: str | None = None
@@ -70,8 +68,6 @@ class PreviousOutputsAlive(Fact):
     """Outputs of the batch before are alive while the next forward runs."""
 
     bytes: int
-    graph: bool
-    """Whether a graph with saved tensors hangs on them."""
     peak_in_forward: bool | None = None
     """Whether the batch's peak came in the forward, where they add to it; None where peaks cannot be told apart."""
     until_backward: bool = False

@@ -10,16 +10,7 @@ import torch
 
 import memguard
 from memguard.evidence.oom.errors import Memory, is_host_oom, memory_in, no_engine_in, oom_in, requested_bytes
-from tests.evidence.oom.oom_texts import (
-    DEVICE,
-    DEVICE_ASIDE,
-    HOST,
-    HOST_ASIDE,
-    NO,
-    NO_ASIDE,
-    SHARED,
-    SHARED_ASIDE,
-)
+from tests.evidence.oom.oom_texts import DEVICE, DEVICE_ASIDE, HOST, HOST_ASIDE, NO, NO_ASIDE, SHARED, SHARED_ASIDE
 
 KNOWN = [
     *((text, Memory.DEVICE, nbytes) for text, nbytes in DEVICE),

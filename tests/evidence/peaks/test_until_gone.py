@@ -85,7 +85,7 @@ def test_a_peak_between_the_forward_and_what_replaces_the_old_is_told(
 
 def test_it_is_told_as_information() -> None:
     """What is there between may be compared with the new ones."""
-    fact = PreviousOutputsAlive(**AT, bytes=4 * GIB, graph=False, peak_in_forward=False, until_peak=True)
+    fact = PreviousOutputsAlive(**AT, bytes=4 * GIB, peak_in_forward=False, until_peak=True)
     full = record(0, allocated_peak_bytes=19 * GIB)
     (finding,) = judge(PreviousBatchAlive(), full, fact, fact, run=run_of(limit_bytes=20 * GIB))
     assert finding.severity is Severity.INFO
