@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from memguard.evidence.graph_tracker import GraphTracker
-from memguard.evidence.naming.holders import Holder, HolderSearch, find_holders
+from memguard.evidence.naming.holders import Holder, HolderSearch
 from memguard.evidence.other_threads import OtherThreads
 from memguard.records.facts import Fact, KeptOutputs
 from memguard.records.stats import BatchRecord, MemoryStats, Stage
@@ -291,19 +291,10 @@ class Probe(ABC):
         stage: Stage | None = None,
         rest: Callable[[Iterable[torch.Tensor]], None] | None = None,
     ) -> tuple[Holder, ...]:
-        """Who holds the tensors that a judge recognises, likeliest cause first (`memguard.evidence.naming.holders`)."""
-        watch = self.watch
-        return find_holders(
-            judge,
-            models=watch.models,
-            extra=watch.roots(),
-            stage=stage,
-            graph=graph,
-            passes=passes,
-            collector=collector,
-            calling=watch.calling,
-            rest=rest,
-        )
+        """Who holds the tensors that a judge recognises, as in `HolderSearch.find`; None asks the collector alone."""
+        watch, walk = self.watch, collector is not None
+        search = HolderSearch(models=watch.models, extra=watch.roots(), calling=watch.calling, walk=walk)
+        return search.find(judge, stage=stage, graph=graph, passes=passes, collector=collector is not False, rest=rest)
 
     def install(self) -> None:  # noqa: B027 - most probes install nothing
         """Puts in place what the probe needs in the process (a gc callback)."""

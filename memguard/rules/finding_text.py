@@ -10,6 +10,7 @@ from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, Stage
 from memguard.rules.interface import Rule
 from memguard.text.places import place_text
+from memguard.text.units import format_bytes
 
 SOME_OF_PEAK, LEAST_REMARK = 0.05, 256 * 1024
 """Of a batch's peak: less is not even remarked on; as the probes measure (`probes.worth`), which no rule may import."""
@@ -87,6 +88,20 @@ def so_far(run: Run) -> str:
 def is_some_of_peak(nbytes: int, peak_bytes: int) -> bool:
     """Whether so many bytes are worth a remark for what they add to a peak, however large the device is."""
     return nbytes >= max(SOME_OF_PEAK * peak_bytes, LEAST_REMARK)
+
+
+MUCH_OF_PEAK, LEAST = 0.2, 1024**2
+"""Share of the peak, and bytes, from which on what is there for nothing is worth a warning; less is a remark."""
+
+
+def severity_at_peak(nbytes: int, peak_bytes: int | None) -> Severity:
+    """How much it matters that so many bytes are there for nothing when the peak comes."""
+    return Severity.WARNING if nbytes >= max(MUCH_OF_PEAK * (peak_bytes or 0), LEAST) else Severity.INFO
+
+
+def of_peak(nbytes: int, peak_bytes: int | None) -> str:
+    """``2.0 GiB of a peak of 12.0 GiB``, as far as that is known."""
+    return format_bytes(nbytes) + (f" of a peak of {format_bytes(peak_bytes)}" if peak_bytes else "")
 
 
 def is_on_host(run: Run) -> bool:

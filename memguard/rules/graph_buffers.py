@@ -37,65 +37,47 @@ class RetainGraph(Rule, code="MG103", name="retain-graph"):
         """Concludes when it happened in two batches: once may be a look at the graph."""
         if not isinstance(fact, SavedAfterBackward):
             return
-        if fact.same_batch and not fact.part:
-            yield from self._within(fact)
-            return
-        self._seen += 1
-        if self._seen < 2 and not (fact.part and fact.place.holder):  # a part is weighed before, and has a name then
+        # Within a batch it is a remark alone: what stands in no model's graph may have been kept for, and runs again.
+        within = fact.same_batch and not fact.part
+        self._in_batch, self._seen = self._in_batch + within, self._seen + (not within)
+        times = self._in_batch if within else self._seen
+        if times < 2 and not (fact.part and fact.place.holder):  # a part is weighed before, and has a name then
             return
         size = f"{format_bytes(fact.bytes)} in {plural(fact.tensors, 'tensor')}" if fact.bytes else "its saved tensors"
         where, name = at(fact.place), fact.place.holder
-        if fact.carried:
-            yield self.claim(
-                fact,
-                Severity.INFO,
-                f"the backward{f' at {where}' if where else ''} keeps its graph, and the next batch's backward runs "
-                f"through it again: a state is carried over without detach ({size} are still held).",
-                "detach the state where the batch ends; then retain_graph=True can go.",
-                nbytes=fact.bytes or None,
-                evidence=Evidence.PEAK,
+        keeps = f"the backward{f' at {where}' if where else ''} keeps its graph"
+        by = f" by `{name}`" if name else ""
+        if within:
+            message = (
+                f"{keeps}, and no later one runs through it: {format_bytes(fact.bytes)} are still held{by} when the "
+                "model's next forward of the same batch begins, so two graphs exist at the same time."
             )
-            return
-        if fact.part:
-            yield self.claim(
-                fact,
-                Severity.INFO,
-                f"the backward{f' at {where}' if where else ''} keeps its graph, for a later one runs through a part "
-                f"of it again; of the rest, {size} are held without use{f' by `{name}`' if name else ''} while the "
-                "next forward runs.",
+            advice = "drop retain_graph=True from the last backward through each forward."
+        elif fact.carried:
+            message = (
+                f"{keeps}, and the next batch's backward runs through it again: a state is carried over without detach "
+                f"({size} are still held)."
+            )
+            advice = "detach the state where the batch ends; then retain_graph=True can go."
+        elif fact.part:
+            message = (
+                f"{keeps}, for a later one runs through a part of it again; of the rest, {size} are held without use"
+                f"{by} while the next forward runs."
+            )
+            advice = (
                 "add the losses of one model up and call backward once, or give the model that this backward trains an "
-                "input without that part's graph (fake.detach(), as GANs do); then retain_graph=True can go.",
-                nbytes=fact.bytes or None,
-                evidence=Evidence.PEAK,
+                "input without that part's graph (fake.detach(), as GANs do); then retain_graph=True can go."
             )
-            return
-        yield self.claim(
-            fact,
-            Severity.WARNING,
-            f"the backward{f' at {where}' if where else ''} keeps its graph: {size} are still held "
-            f"{f'by `{name}` ' if name else ''}when the next forward begins, so two graphs exist at the same time.",
-            "drop retain_graph=True from the last backward of the batch, or sum the losses and call backward once"
-            f"{f'; or let {name} go before the next forward (del {name})' if name and name.isidentifier() else ''}.",
-            nbytes=fact.bytes or None,
-            evidence=Evidence.PEAK,
-        )
-
-    def _within(self, fact: SavedAfterBackward) -> Iterable[Claim]:
-        """A remark alone: what stands in no model's graph may have been kept for, and runs again."""
-        self._in_batch += 1
-        if self._in_batch < 2:
-            return
-        where, name = at(fact.place), fact.place.holder
-        yield self.claim(
-            fact,
-            Severity.INFO,
-            f"the backward{f' at {where}' if where else ''} keeps its graph, and no later one runs through it: "
-            f"{format_bytes(fact.bytes)} are still held {f'by `{name}` ' if name else ''}when the model's next forward "
-            "of the same batch begins, so two graphs exist at the same time.",
-            "drop retain_graph=True from the last backward through each forward.",
-            nbytes=fact.bytes or None,
-            evidence=Evidence.PEAK,
-        )
+        else:
+            message = f"{keeps}: {size} are still held{by} when the next forward begins, so two graphs exist"
+            message += " at the same time."
+            let_go = f"; or let {name} go before the next forward (del {name})" if name and name.isidentifier() else ""
+            advice = (
+                "drop retain_graph=True from the last backward of the batch, or sum the losses and call backward once"
+                f"{let_go}."
+            )
+        severity = Severity.INFO if within or fact.carried or fact.part else Severity.WARNING
+        yield self.claim(fact, severity, message, advice, nbytes=fact.bytes or None, evidence=Evidence.PEAK)
 
 
 @final
@@ -132,34 +114,33 @@ class CreateGraphCycle(Rule, code="MG104", name="create-graph-cycle"):
             )
             return
         by = f" (the backward at {where})" if where else ""
-        is_assigned = ".grad(" in (fact.place.source or "")  # what torch.autograd.grad gave is put there by hand
+        gradients = f"the gradients of {plural(fact.parameters, 'parameter')} carry a graph"
         if fact.cleared:
-            yield self.claim(
-                fact,
-                Severity.INFO,
-                f"the gradients of {plural(fact.parameters, 'parameter')} carry a graph{by}: create_graph=True keeps "
-                "the whole graph of the batch through the optimizer's step, until zero_grad() breaks the cycle of "
-                "parameter and gradient.",
-                "torch.autograd.grad(..., create_graph=True) makes no such cycle; a step that is skipped leaves none "
-                "behind then.",
-                nbytes=fact.bytes,
-                evidence=Evidence.PEAK,
+            message = (
+                f"{gradients}{by}: create_graph=True keeps the whole graph of the batch through the optimizer's step, "
+                "until zero_grad() breaks the cycle of parameter and gradient."
             )
-            return
-        yield self.claim(
-            fact,
-            Severity.WARNING,
-            f"the gradients of {plural(fact.parameters, 'parameter')} carry a graph at the end of the batch"
-            f"{by}: create_graph=True ties parameter and gradient into a cycle that is not freed until the gradients "
-            f"are removed ({format_bytes(fact.bytes)} of gradients, and their graphs).",
-            "put them there without their graph (p.grad = g.detach()), and drop create_graph=True if nothing "
-            "differentiates them."
-            if is_assigned
-            else "use torch.autograd.grad(..., create_graph=True), or set p.grad = None for all parameters after the "
-            "step (optimizer.zero_grad() does).",
-            nbytes=fact.bytes,
-            evidence=Evidence.PEAK,
-        )
+            advice = (
+                "torch.autograd.grad(..., create_graph=True) makes no such cycle; a step that is skipped leaves none "
+                "behind then."
+            )
+        else:
+            message = (
+                f"{gradients} at the end of the batch{by}: create_graph=True ties parameter and gradient into a cycle "
+                f"that is not freed until the gradients are removed ({format_bytes(fact.bytes)} of gradients, and "
+                "their graphs)."
+            )
+            advice = (
+                "use torch.autograd.grad(..., create_graph=True), or set p.grad = None for all parameters after the "
+                "step (optimizer.zero_grad() does)."
+            )
+            if ".grad(" in (fact.place.source or ""):  # what torch.autograd.grad gave is put there by hand
+                advice = (
+                    "put them there without their graph (p.grad = g.detach()), and drop create_graph=True if nothing "
+                    "differentiates them."
+                )
+        severity = Severity.INFO if fact.cleared else Severity.WARNING
+        yield self.claim(fact, severity, message, advice, nbytes=fact.bytes, evidence=Evidence.PEAK)
 
 
 @final

@@ -9,7 +9,7 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import Fact, LargeLocals, PreviousOutputsAlive, ReboundTensor, UnreadStorages
 from memguard.records.findings import Severity
 from memguard.records.stats import Run, limit_of, room_of
-from memguard.rules.finding_text import holder, in_code, is_some_of_peak, plural
+from memguard.rules.finding_text import holder, in_code, is_some_of_peak, of_peak, plural, severity_at_peak
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
 
@@ -152,10 +152,6 @@ class RebindDoubles(Rule, code="MG305", name="rebind-doubles"):
         )
 
 
-MUCH_OF_PEAK, LEAST = 0.2, 1024**2
-"""Share of the peak, and bytes, from which what nothing reads is worth a warning."""
-
-
 @final
 class UnreadInTraining(Rule, code="MG313", name="unread-in-training"):
     """Memory of another phase is kept through training though nothing reads it there.
@@ -175,15 +171,13 @@ class UnreadInTraining(Rule, code="MG313", name="unread-in-training"):
         """Concludes from what went unread."""
         if not isinstance(fact, UnreadStorages) or fact.within_step:
             return
-        peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
-        much = fact.bytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST)
         part = f"{fact.place.holder}.{fact.inside}" if fact.inside and fact.place.holder else None
         keep = f"do not keep {part} for longer than it is read" if part else "keep there only what is read later"
         yield self.claim(
             fact,
-            Severity.WARNING if much else Severity.INFO,
-            f"{holder(fact.place)} kept {format_bytes(fact.bytes)}{peak}{f' in {part}' if part else ''} through "
-            f"{plural(fact.forwards, 'forward')} of training: nothing read them there, and they went unread.",
+            severity_at_peak(fact.bytes, fact.peak_bytes),
+            f"{holder(fact.place)} kept {of_peak(fact.bytes, fact.peak_bytes)}{f' in {part}' if part else ''} "
+            f"through {plural(fact.forwards, 'forward')} of training: nothing read them there, and they went unread.",
             fact.remedy or f"{keep}, or {_drop(in_code(fact.place))} before training goes on.",
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,

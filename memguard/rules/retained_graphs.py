@@ -19,7 +19,17 @@ from memguard.records.facts import (
 )
 from memguard.records.findings import Severity
 from memguard.records.stats import Run
-from memguard.rules.finding_text import REMEDY_OF_NUMBERS, at, from_post_mortem, holder, in_code, plural, so_far
+from memguard.rules.finding_text import (
+    REMEDY_OF_NUMBERS,
+    at,
+    from_post_mortem,
+    holder,
+    in_code,
+    of_peak,
+    plural,
+    severity_at_peak,
+    so_far,
+)
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
 
@@ -183,8 +193,6 @@ def _cost(fact: RetainedGraphs, run: Run) -> str:
     return f"{size}, every saved activation included"
 
 
-MUCH_OF_PEAK, LEAST = 0.2, 1024**2
-"""Share of the peak, and bytes, from which kept graphs are worth a warning; less is a remark."""
 MOST_OF_PEAK = 0.5
 """Share of the peak from which detached outputs are worth a warning."""
 
@@ -219,7 +227,6 @@ class MicroBatchGraph(Rule, code="MG106", name="micro-batch-graphs"):
 
     def _of_graphs(self, fact: MicroBatchGraphs) -> Claim:
         each = fact.bytes / max(fact.graphs, 1)
-        peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
         until, yet = (" until the optimizer's step", "") if fact.at_step else ("", " and the optimizer has yet to step")
         name, of_forwards = fact.place.holder or "it", fact.of_parts or (fact.unused and not fact.at_step)
         which = "forward" if of_forwards else "micro-batch"
@@ -231,9 +238,9 @@ class MicroBatchGraph(Rule, code="MG106", name="micro-batch-graphs"):
             copy = "on the CPU without its graph (x.detach().cpu()), or a number (x.item())"
         return self.claim(
             fact,
-            Severity.WARNING if fact.bytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST) else Severity.INFO,
+            severity_at_peak(fact.bytes, fact.peak_bytes),
             f"{holder(fact.place)} keeps the graphs of {plural(fact.graphs, f'earlier {which}')} alive{until}, "
-            f"though {why}: {format_bytes(fact.bytes)}{peak}, {format_bytes(each)} for each.",
+            f"though {why}: {of_peak(fact.bytes, fact.peak_bytes)}, {format_bytes(each)} for each.",
             f"store what goes into {name} {copy}.",
             nbytes=fact.bytes,
             bytes_per_batch=each,
@@ -268,8 +275,7 @@ class MicroBatchGraph(Rule, code="MG106", name="micro-batch-graphs"):
             fact,
             Severity.WARNING if fact.bytes >= MOST_OF_PEAK * fact.peak_bytes else Severity.INFO,
             f"{holder(fact.place)} keeps the outputs of {plural(fact.outputs, 'earlier micro-batch')}, detached, until "
-            f"the optimizer's step: {format_bytes(fact.bytes)} of a peak of {format_bytes(fact.peak_bytes)}, "
-            f"{format_bytes(each)} for each.",
+            f"the optimizer's step: {of_peak(fact.bytes, fact.peak_bytes)}, {format_bytes(each)} for each.",
             f"compute what you need of them in their micro-batch and store that in {fact.place.holder or 'it'}, or "
             "store them on the CPU (x.detach().cpu()).",
             nbytes=fact.bytes,
@@ -280,14 +286,13 @@ class MicroBatchGraph(Rule, code="MG106", name="micro-batch-graphs"):
 
     def _of_unread(self, fact: UnreadStorages) -> Claim:
         """What micro-batches put aside, and nobody reads again."""
-        peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
-        is_much = fact.bytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST)
         remedy = f"take each out of {fact.place.holder or 'it'} where it is read for the last time (pop)."
         return self.claim(
             fact,
-            Severity.WARNING if is_much and not fact.numbers else Severity.INFO,
-            f"{holder(fact.place)} kept {format_bytes(fact.bytes)}{peak} of {plural(fact.forwards, 'micro-batch')} "
-            "until the optimizer's step: later micro-batches did not read them, and they went unread.",
+            Severity.INFO if fact.numbers else severity_at_peak(fact.bytes, fact.peak_bytes),
+            f"{holder(fact.place)} kept {of_peak(fact.bytes, fact.peak_bytes)} of "
+            f"{plural(fact.forwards, 'micro-batch')} until the optimizer's step: later micro-batches "
+            "did not read them, and they went unread.",
             REMEDY_OF_NUMBERS if fact.numbers else fact.remedy or remedy,
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,

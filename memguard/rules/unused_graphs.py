@@ -9,13 +9,11 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import Fact, UntakenGradients, UnusedGraphs
 from memguard.records.findings import Severity
 from memguard.records.stats import Run, limit_of
-from memguard.rules.finding_text import at, plural
+from memguard.rules.finding_text import LEAST, MUCH_OF_PEAK, at, of_peak, plural, severity_at_peak
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
 from memguard.thresholds import NOTABLE_SHARE
 
-MUCH_OF_PEAK, LEAST = 0.2, 1024**2
-"""Share of the peak, and bytes, from which gradients that nothing takes are worth a warning; less is a remark."""
 DERIVATIVE_SHARE, DERIVATIVE_BYTES = 0.03, 64 * 1024**2
 """Of the device, or where its size is unknown, held by the graph of a derivative: from there on it is a warning."""
 
@@ -205,13 +203,12 @@ class FrozenModelGraph(Rule, code="MG202", name="frozen-model-graph"):
     def _dropped(self, fact: UnusedGraphs, called: str) -> Claim:
         """A generator in its critic's step, an actor in the target of its critic."""
         where, nbytes = at(fact.place), fact.bytes or 0
-        peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
         return self.claim(
             fact,
-            Severity.WARNING if nbytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST) else Severity.INFO,
-            f"{called}{f', called at {where},' if where else ''} builds a graph of {format_bytes(nbytes)}{peak} in the "
-            "step of another model. The backward runs through it, and zero_grad() drops these gradients before its "
-            "own step.",
+            severity_at_peak(nbytes, fact.peak_bytes),
+            f"{called}{f', called at {where},' if where else ''} builds a graph of "
+            f"{of_peak(nbytes, fact.peak_bytes)} in the step of another model. The backward runs through it, and "
+            "zero_grad() drops these gradients before its own step.",
             "call it under `with torch.no_grad():` there, or detach what it answers (x.detach()).",
             nbytes=fact.bytes,
             evidence=Evidence.PEAK,
@@ -221,7 +218,6 @@ class FrozenModelGraph(Rule, code="MG202", name="frozen-model-graph"):
 
     def _untaken(self, fact: UntakenGradients) -> Claim:
         """Weights that were to be frozen: what their gradients take counts, for they never go."""
-        peak = f" of a peak of {format_bytes(fact.peak_bytes)}" if fact.peak_bytes else ""
         where, number = at(fact.place), plural(fact.parameters, "parameter")
         get, them = ("gets", "it") if fact.parameters == 1 else ("get", "them")
         if fact.whole:
@@ -230,12 +226,11 @@ class FrozenModelGraph(Rule, code="MG202", name="frozen-model-graph"):
         else:
             who = f"{number} of {fact.module}"
             advice = "freeze them where the optimizer is made: p.requires_grad_(False) for each that it does not get."
-        much = fact.bytes >= max(MUCH_OF_PEAK * (fact.peak_bytes or 0), LEAST)
         return self.claim(
             fact,
-            Severity.WARNING if much else Severity.INFO,
+            severity_at_peak(fact.bytes, fact.peak_bytes),
             f"{who} {get} gradients in every backward though no optimizer holds {them}, and nothing takes these away: "
-            f"{format_bytes(fact.bytes)}{peak}.",
+            f"{of_peak(fact.bytes, fact.peak_bytes)}.",
             advice,
             nbytes=fact.bytes,
             evidence=Evidence.HELD,

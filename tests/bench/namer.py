@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from memguard.autograd.reach import Reach
-from memguard.evidence.naming.holders import find_holders
+from memguard.evidence.naming.holders import HolderSearch
 from tests.bench.rows import Row
 
 KEY = "tests.bench.namer"
@@ -73,7 +73,7 @@ def timed(model: nn.Module, is_culprit: object, repeats: int, *, collector: bool
     for _ in range(repeats):
         reach = Reach(KEY, is_culprit)
         began = time.process_time()
-        holders = find_holders(reach, models=[model], passes=reach.passes, collector=collector)
+        holders = HolderSearch(models=[model]).find(reach, passes=reach.passes, collector=collector)
         times.append(1e3 * (time.process_time() - began))
         names |= {str(holder.place.holder) for holder in holders}
     return statistics.median(times), names

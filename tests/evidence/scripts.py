@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._pytree import tree_leaves
 
 from memguard.autograd.reach import Reach
-from memguard.evidence.naming.holders import Holder, find_holders
+from memguard.evidence.naming.holders import Holder, HolderSearch
 from memguard.records.stats import Stage
 
 KEY = "tests.evidence.scripts"
@@ -77,11 +77,10 @@ class Ledger:
     def name(self, frame: types.FrameType) -> None:
         extra = self.extra() if self.extra is not None else ()
         models = [model for ref in self.roots.values() if (model := ref()) is not None]
+        search = HolderSearch(models=models, extra=extra, frame=frame)
         if self.graph:
             reach = Reach(KEY, lambda mark: mark.step <= self.step - 3)
-            self.holders = find_holders(
-                reach, models=models, stage=self.stage, extra=extra, passes=reach.passes, frame=frame
-            )
+            self.holders = search.find(reach, stage=self.stage, passes=reach.passes)
             return
         old = {ref.cdata for step, ref in self.outputs if step <= self.step - 3 and not ref.expired()}
 
@@ -89,7 +88,7 @@ class Ledger:
             storage = tensor.untyped_storage()
             return storage.nbytes() if storage._cdata in old else None
 
-        self.holders = find_holders(judge, models=models, stage=self.stage, extra=extra, graph=False, frame=frame)
+        self.holders = search.find(judge, stage=self.stage, graph=False)
 
 
 @contextmanager

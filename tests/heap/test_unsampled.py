@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from memguard.evidence.naming.holders import find_holders
+from memguard.evidence.naming.holders import HolderSearch
 from memguard.heap.snapshot import HeapSnapshot, unsampled_tensors
 
 
@@ -21,6 +21,6 @@ def test_a_list_is_named_though_no_tensor_of_the_sample_is_meant() -> None:
     """Of a thousand elements one in the middle of a half is recognised: the walk alone would have passed it over."""
     kept = [{"loss": torch.zeros(1)} for _ in range(1000)]
     meant = id(kept[300]["loss"])
-    (holder,) = find_holders(lambda tensor: 4 if id(tensor) == meant else None, graph=False, collector=False)
+    (holder,) = HolderSearch().find(lambda tensor: 4 if id(tensor) == meant else None, graph=False, collector=False)
     assert holder.place.holder == "kept"
     assert holder.length == 1000

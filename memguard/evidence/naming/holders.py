@@ -74,7 +74,7 @@ class HolderSearch:
         max_objects: Bound of the walk.
         max_seconds: Bound in time of all that is asked of it: half for the walk, a quarter for the judge, the rest for
             reading sources. A net: each of them has a bound of its own, in objects, nodes and lines, which comes first.
-        walk: Whether to walk from these roots at once; else `walk_from` tells others.
+        walk: Whether to walk from these roots at once; else the garbage collector alone is asked.
         stage: The stage that is under way, where it matters to what grows.
         calling: Functions that were seen to call a model while graphs piled up.
 
@@ -167,11 +167,47 @@ class HolderSearch:
             names = {link.key for link in trail}
             group.feeding = find_caller(cause.statement, self.frames, names, self.sources, graph=context.graph)
 
-    def walk_from(self, objects: Iterable[object]) -> None:
-        """Walks anew, from other roots."""
-        self.snapshot.close()
-        roots = ((None, obj) for obj in objects)
-        self.snapshot = HeapSnapshot(roots, max_objects=self._bounds[0], is_late=self._is_late)
+    def find(
+        self,
+        judge: Judge,
+        *,
+        stage: Stage | None = None,
+        graph: bool = True,
+        passes: Callable[[torch.Tensor, Collection[torch.Tensor]], bool] | None = None,
+        collector: bool = True,
+        rest: Callable[[Iterable[torch.Tensor]], None] | None = None,
+    ) -> tuple[Holder, ...]:
+        """Who holds the tensors a judge recognises, the likeliest cause first; empty if nothing in Python does.
+
+        Runs none of the user's code and keeps nothing alive. Of a graph that is kept, a statement that stores detached
+        values is no cause; where nothing grows, a tensor is dropped through whose graph another one passes.
+
+        Args:
+            judge: Recognises the tensors.
+            stage: The stage in which they came to be, where that is known.
+            graph: Whether it is graphs that are kept.
+            passes: Tells whether a tensor's graph goes through those of others (`Reach.passes`).
+            collector: Whether the garbage collector is asked for referrers when the walk finds nobody.
+            rest: Gets the tensors of which no holder is needed, and the judge was not asked: the walk reads samples of
+                long containers.
+        """
+        found = self.judged(judge) or self.judged_among_unsampled(judge)
+        if not found:
+            names = [frame.f_code.co_name for frame in self.frames]
+            inner = [next((name for name in names[:1] if name.startswith("<") and name != "<module>"), None), *names]
+            running = [(f.f_code.co_filename, f.f_lineno, name) for f, name in zip(self.frames, inner, strict=False)]
+            statement = find_collecting(running, self.sources, graph=graph)
+            if statement is not None:
+                place = statement.place(None)
+                return (Holder(place=place, kind="unnamed", tensors=0, length=1, bytes=0, grows=True),)
+            if collector:
+                self.snapshot.close()
+                roots = ((None, obj) for obj in roots_by_collector(judge, self._is_late))
+                self.snapshot = HeapSnapshot(roots, max_objects=self._bounds[0], is_late=self._is_late)
+                found = self.judged(judge)
+        if rest is not None:
+            rest(link.value for link in unsampled_tensors(link for link, _ in found))
+        return self.holders(found, stage=stage, graph=graph, passes=passes)
 
     def judged(self, judge: Judge) -> list[tuple[Link, int]]:
         """The links to tensors that a judge recognises, with their bytes."""
@@ -216,55 +252,6 @@ class HolderSearch:
         causes = ranked(groups[:MAX_GROUPS], passes, is_passing, functools.partial(is_given, frames=self.frames))
         found_holders = _merged(_holder(group) for group in causes)
         return (_limited(found_holders[0], causes[0]), *found_holders[1:]) if graph and found_holders else found_holders
-
-
-def find_holders(
-    judge: Judge,
-    *,
-    models: Iterable[object] = (),
-    extra: Iterable[tuple[str, object]] = (),
-    stage: Stage | None = None,
-    graph: bool = True,
-    passes: Callable[[torch.Tensor, Collection[torch.Tensor]], bool] | None = None,
-    frame: types.FrameType | None = None,
-    max_objects: int = MAX_OBJECTS,
-    max_seconds: float = MAX_SECONDS,
-    collector: bool | None = True,
-    calling: Iterable[tuple[str, int]] = (),
-    rest: Callable[[Iterable[torch.Tensor]], None] | None = None,
-) -> tuple[Holder, ...]:
-    """Who holds the tensors a judge recognises, the likeliest cause first; empty if nothing in Python does.
-
-    Runs none of the user's code and keeps nothing alive. `judge` recognises the tensors; the rest is as in
-    `HolderSearch` and its `holders`. Of a graph that is kept, a statement that stores detached values is no cause;
-    where nothing grows, a tensor is dropped through whose graph another one `passes` (`Reach.passes`). The garbage
-    `collector` is asked for referrers when the walk finds nobody, never (False), or alone (None). `rest` gets the
-    tensors of which no holder is needed, and the judge was not asked: the walk reads samples of long containers.
-    """
-    survey = HolderSearch(
-        models=models,
-        extra=extra,
-        frame=sys._getframe(1) if frame is None else frame,
-        max_objects=max_objects,
-        max_seconds=max_seconds,
-        walk=collector is not None,
-        calling=calling,
-    )
-    found = survey.judged(judge) or survey.judged_among_unsampled(judge)
-    if not found:
-        names = [frame.f_code.co_name for frame in survey.frames]
-        inner = [next((name for name in names[:1] if name.startswith("<") and name != "<module>"), None), *names]
-        running = [(f.f_code.co_filename, f.f_lineno, name) for f, name in zip(survey.frames, inner, strict=False)]
-        statement = find_collecting(running, survey.sources, graph=graph)
-        if statement is not None:
-            place = statement.place(None)
-            return (Holder(place=place, kind="unnamed", tensors=0, length=1, bytes=0, grows=True),)
-        if collector is not False:
-            survey.walk_from(roots_by_collector(judge, functools.partial(survey.budget.is_spent, max_seconds / 2)))
-            found = survey.judged(judge)
-    if rest is not None:
-        rest(link.value for link in unsampled_tensors(link for link, _ in found))
-    return survey.holders(found, stage=stage, graph=graph, passes=passes)
 
 
 def _holder(group: Group) -> Holder:

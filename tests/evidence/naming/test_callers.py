@@ -4,7 +4,7 @@ import linecache
 
 import torch
 
-from memguard.evidence.naming.holders import Holder, find_holders
+from memguard.evidence.naming.holders import Holder, HolderSearch
 
 
 class Meter:
@@ -32,7 +32,7 @@ def ids_of(tensors: list[torch.Tensor]) -> set[int]:
 
 
 def holder_of(numbers: set[int]) -> Holder:
-    return find_holders(lambda tensor: 8 if id(tensor) in numbers else None, max_seconds=20)[0]
+    return HolderSearch(max_seconds=20).find(lambda tensor: 8 if id(tensor) in numbers else None)[0]
 
 
 def called_at(found: Holder) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from memguard.autograd.reach import Reach
-from memguard.evidence.naming.holders import HolderSearch, find_holders
+from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import user_files
 
 KEY = "tests.evidence.harmless"
@@ -25,7 +25,7 @@ def named_then_dropped() -> list[weakref.ref[torch.Tensor]]:
         kept.append(loss)
     del loss
     reach = Reach(KEY, lambda mark: mark == "old")
-    (holder,) = find_holders(reach, models=[model], passes=reach.passes)
+    (holder,) = HolderSearch(models=[model]).find(reach, passes=reach.passes)
     del reach
     assert (holder.place.holder, holder.tensors, holder.length) == ("kept", 3, 3)
     refs = [weakref.ref(tensor) for tensor in kept]
@@ -48,7 +48,7 @@ def test_the_collectors_way_leaves_nothing_either() -> None:
 
     def hide() -> weakref.ref[torch.Tensor]:
         tensor = torch.ones(3)
-        find_holders(lambda other: None, graph=False)
+        HolderSearch().find(lambda other: None, graph=False)
         return weakref.ref(tensor)
 
     gc.collect()
@@ -92,4 +92,4 @@ def test_no_module_attribute_is_touched() -> None:
 
 def test_judge_that_knows_nobody() -> None:
     """Without a tensor that matters nobody is named."""
-    assert find_holders(lambda tensor: None, collector=False) == ()
+    assert HolderSearch().find(lambda tensor: None, collector=False) == ()

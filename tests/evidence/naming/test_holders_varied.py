@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from memguard.evidence.naming.holders import Holder, find_holders
+from memguard.evidence.naming.holders import Holder, HolderSearch
 from tests.evidence.scripts import marked_lines, run
 
 VARIED: dict[str, tuple[str, str]] = {}
@@ -65,7 +65,7 @@ def test_cells_of_a_notebook_share_their_globals(monkeypatch: pytest.MonkeyPatch
     }
 
     def name() -> tuple[Holder, ...]:
-        return find_holders(lambda tensor: 8 if tensor.numel() == 2 else None, graph=False, frame=sys._getframe(1))
+        return HolderSearch(frame=sys._getframe(1)).find(lambda tensor: 8 if tensor.numel() == 2 else None, graph=False)
 
     notebook = types.ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", notebook)
