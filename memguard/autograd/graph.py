@@ -6,7 +6,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import pairwise
-from typing import Any, final
+from typing import Any
 
 import torch
 
@@ -20,7 +20,6 @@ SHOWS_SAVED = hasattr(torch._C._autograd.SavedTensor, "data")
 _RAW = "_raw_saved_"  # SavedTensor attributes of C++ nodes with .data and .unpack_hook; checked in torch 2.13
 
 
-@final
 class GraphToken:
     """Sits in the ``metadata`` of a node and dies with it: a weak reference to it tells when.
 
@@ -34,6 +33,15 @@ class GraphToken:
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         return (type(None), ())
+
+
+class NodePrehook:
+    """Called as a backward comes to a node; it is not copied with the node."""
+
+    __slots__ = ()
+
+    def __deepcopy__(self, memo: object) -> NodePrehook:
+        return self
 
 
 def graph_of(tensor: torch.Tensor) -> Any:

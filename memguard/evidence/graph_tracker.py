@@ -16,7 +16,7 @@ from typing import Any, final
 
 import torch
 
-from memguard.autograd.graph import GraphToken
+from memguard.autograd.graph import GraphToken, NodePrehook
 from memguard.heap.frames import call_site
 from memguard.records.facts import Place
 from memguard.records.stats import Stage
@@ -39,21 +39,15 @@ _keep_graph = getattr(
 
 
 @final
-class ForwardToken:
+class ForwardToken(GraphToken):
     """What sits in the nodes of a forward's graph that are marked, and dies with the last of them."""
 
-    __slots__ = ("__weakref__", "mark")
+    __slots__ = ("mark",)
     mark: ForwardGraph
-
-    def __deepcopy__(self, memo: object) -> None:
-        return None
-
-    def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        return (type(None), ())
 
 
 @final
-class Derivative:
+class Derivative(NodePrehook):
     """The graph that one backward with ``create_graph`` built; and the prehook of its nodes that were marked.
 
     Marked is what made the gradients that ran into the marked nodes of a forward: each later backward through the
@@ -88,12 +82,9 @@ class Derivative:
             node.metadata[OF_DERIVATIVE] = token
             without_number(node.register_prehook, self)
 
-    def __deepcopy__(self, memo: object) -> Derivative:
-        return self
-
 
 @final
-class ForwardGraph:
+class ForwardGraph(NodePrehook):
     """One forward: what the ledger knows of its graph; and the prehook of the nodes of it that were marked first.
 
     What most forwards never have stands in the class: one is made for each forward, between steps that leave the
@@ -189,9 +180,6 @@ class ForwardGraph:
                 return
             self.derivatives += (Derivative(place, task),)
         self.derivatives[-1].mark(grads)
-
-    def __deepcopy__(self, memo: object) -> ForwardGraph:
-        return self
 
 
 @final

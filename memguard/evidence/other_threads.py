@@ -14,6 +14,7 @@ from typing import final
 import torch
 from torch import nn
 
+from memguard.autograd.graph import NodePrehook
 from memguard.evidence.guarded_hook import in_backward, in_transform
 from memguard.forks import process
 from memguard.heap.containers import tensors_in
@@ -34,7 +35,7 @@ def _never() -> bool:
 
 
 @final
-class _Trains:
+class _Trains(NodePrehook):
     """The prehook of a node that a model in training mode gave out."""
 
     def __init__(self, elsewhere: OtherThreads, name: str) -> None:
@@ -50,9 +51,6 @@ class _Trains:
             return
         elsewhere.trained = text = TRAINED.format(self._name)
         logger.warning("memguard: %s.", text)
-
-    def __deepcopy__(self, memo: object) -> _Trains:
-        return self
 
 
 @final

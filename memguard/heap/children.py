@@ -112,7 +112,9 @@ class ChildReader:
         if is_atom(kind) or _is_ours(kind):
             return _of_scope if kind is Scope else None
         if container_of(kind) is not None:
-            return _of_container if any(kind is one for one in CONTAINERS) else _of_container_and_attributes
+            if any(kind is one for one in CONTAINERS):
+                return _of_container
+            return lambda obj: itertools.chain(_of_container(obj), _of_instance(obj))
         for known, reader in _READERS:  # by identity: `in` compares with `==`, which a metaclass may define
             if kind is known:
                 return reader
@@ -177,10 +179,6 @@ def _of_instance(obj: object, slots: Iterable[tuple[str, Any]] = ()) -> Iterator
 
 def _of_container(obj: Any) -> Iterator[Held]:
     return ((Via.ITEM, key, value) for key, value in sample_of(obj))
-
-
-def _of_container_and_attributes(obj: Any) -> Iterator[Held]:
-    return itertools.chain(_of_container(obj), _of_instance(obj))
 
 
 def _of_array(array: Any) -> Iterator[Held]:

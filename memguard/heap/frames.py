@@ -94,14 +94,16 @@ def _user_frames(start: FrameType | None) -> Iterator[FrameType]:
             start = None if starts_program(start) else start.f_back
 
 
+def frames_from(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and all that called it, innermost first. To be gone through at once: it holds the frame it came to."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
 def running_frames() -> set[int]:
     """Ids of the frames that run on this thread."""
-    found: set[int] = set()
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        found.add(id(frame))
-        frame = frame.f_back
-    return found
+    return set(map(id, frames_from(sys._getframe(1))))
 
 
 def failed_frames(error: BaseException, running: Collection[int]) -> Iterator[tuple[FrameType, int]]:
@@ -154,14 +156,10 @@ def _calls_locals(code: CodeType) -> bool:
 
 def _in_debugger() -> bool:
     """Whether a debugger's callback is on the stack: it would write an emptied snapshot back to the variables."""
-    frame: FrameType | None = sys._getframe(1)
     if sys.gettrace() is None:
         return False
-    while frame is not None:
-        if os.path.basename(frame.f_code.co_filename) in _DEBUGGERS:
-            return True
-        frame = frame.f_back
-    return False
+    files = (frame.f_code.co_filename for frame in frames_from(sys._getframe(1)))
+    return any(os.path.basename(file) in _DEBUGGERS for file in files)
 
 
 def is_module_level(code: CodeType) -> bool:

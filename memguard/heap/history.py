@@ -119,18 +119,14 @@ class HeapHistory:
             container.batch += batches
         self._measures = {}
 
-    def take_grown(self) -> dict[int, tuple[int, int]]:
-        """Containers that were found to grow since the last call, by their ids: how long they were, and in which batch.
+    def take(self) -> tuple[dict[int, tuple[int, int]], dict[int, ObjectGrowth]]:
+        """What was found to grow since the last call, by ids, to be used at once: containers, and single objects.
 
-        To be used at once.
+        Of containers how long they were, and in which batch.
         """
         grown, self._grown = self._grown, {}
-        return grown
-
-    def take_swollen(self) -> dict[int, ObjectGrowth]:
-        """Single objects that were found to grow since the last call, by their ids: to be used at once."""
         swollen, self._swollen = self._swollen, {}
-        return swollen
+        return grown, swollen
 
     def meet_container(self, link: Link) -> int:
         """One container at its place; by how many elements it grew since the round before."""
@@ -169,13 +165,10 @@ class HeapHistory:
             self._graphs += 1
             nodes = depth_of(node, MAX_DEPTH, first=True) + depth_of(node, MAX_DEPTH, first=False)
             graph = weakref.ref(node.metadata.setdefault(_KEY, GraphToken()))
-        self._measure(link, nbytes, nodes, graph)
+        self.measure(link, nbytes, nodes, graph)
 
-    def meet_block(self, link: Link, nbytes: int) -> None:
-        """One array or text at its place."""
-        self._measure(link, nbytes, 0, None)
-
-    def _measure(self, link: Link, nbytes: int, nodes: int, graph: weakref.ref[GraphToken] | None) -> None:
+    def measure(self, link: Link, nbytes: int, nodes: int = 0, graph: weakref.ref[GraphToken] | None = None) -> None:
+        """One object at its place, a tensor or an array or text, and what it came to."""
         if graph is None and nbytes < MIN_BYTES:
             return
         then = self._measures.get(link.path)

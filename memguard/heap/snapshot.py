@@ -22,7 +22,7 @@ MOST_ELEMENTS = 8192
 """Elements of long containers that are read for a measure, some 10 milliseconds."""
 LATE_EVERY = 32
 """Objects that are met between two questions whether it is late."""
-_FAILURES: Final = (BaseException, types.TracebackType)
+FAILURES: Final = (BaseException, types.TracebackType)
 
 
 @final
@@ -119,7 +119,7 @@ class HeapSnapshot:
         whole = {key[0] for key, is_part in zip(keys, parts, strict=True) if key is not None and not is_part}
         for leaf, key, is_part in zip(self.tensors, keys, parts, strict=True):
             trail = leaf.trail()
-            failed = max((at for at, link in enumerate(trail) if issubclass(type(link.value), _FAILURES)), default=-1)
+            failed = max((at for at, link in enumerate(trail) if issubclass(type(link.value), FAILURES)), default=-1)
             for link, element in itertools.pairwise(trail[failed + 1 :]):
                 number = id(link.value)
                 if container_of(type(link.value)) is None:

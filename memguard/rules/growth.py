@@ -67,7 +67,7 @@ class KeptCaches:
             f"{in_memory(run)}, and is a cache: {format_bytes(fact.bytes)}{so_far(run)}, "
             f"{format_bytes(fact.bytes_per_batch)} more with every batch. If its keys hardly ever "
             "come twice, it never stops growing.",
-            remedy_of(fact),
+            fact.remedy or _REMEDY,
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
             evidence=Evidence.GROWTH,
@@ -81,17 +81,6 @@ class KeptCaches:
         """The cache that accounts for a growth, if one does."""
         cache = self._heaviest
         return cache if cache is not None and cache.bytes_per_batch >= EXPLAINED * found.growth.rate else None
-
-
-def of_cache(cache: KeptOutputs) -> str:
-    """Which cache it is that grows."""
-    each = format_bytes(cache.bytes_per_batch)
-    return f"{holder(cache.place)} is a cache with keys that hardly ever recur: it grows by {each} with every batch"
-
-
-def remedy_of(cache: KeptOutputs) -> str:
-    """What to change."""
-    return cache.remedy or _REMEDY
 
 
 @final
@@ -256,11 +245,13 @@ class SteadyGrowth(Rule, code="MG501", name="steady-growth", hears=DEVICE):
         lead, nbytes, severity = self._lead, round(growth.observed), Severity.CRITICAL
         cache = self._caches.behind(found)
         if cache is not None:
-            message += f" {of_cache(cache)}."
-            fact, rate = replace(cache, batch=record.batch), growth.rate
-            return self.claim(
-                fact, severity, message, remedy_of(cache), nbytes=nbytes, bytes_per_batch=rate, since=cache.first_batch
+            message += (
+                f" {holder(cache.place)} is a cache with keys that hardly ever recur: it grows by "
+                f"{format_bytes(cache.bytes_per_batch)} with every batch."
             )
+            fact, rate = replace(cache, batch=record.batch), growth.rate
+            advice, since = cache.remedy or _REMEDY, cache.first_batch
+            return self.claim(fact, severity, message, advice, nbytes=nbytes, bytes_per_batch=rate, since=since)
         if lead is None or self._named_share(growth.rate) < EXPLAINED:
             return self.claim(
                 record,

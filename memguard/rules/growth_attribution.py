@@ -161,7 +161,7 @@ class AttributedGrowth:
             if more > 0 and rise < EXPLAINED * more and not self._is_over:
                 return fact
             share = min(max(rise, 0) / more, 1.0) if more > 0 else 1.0
-        had, late = _bytes_of(fact), rate * self._lag
+        had, late = fact.kept_bytes, rate * self._lag
         if later >= self._span:  # where each holds less than it seemed, others hold the rest too
             more = share * (had + late + more) - had
         else:
@@ -208,7 +208,7 @@ class GrowthAttribution:
             return fact
         is_seen = isinstance(fact, KeptOutputs) and not fact.measured and fact.stage.evaluates
         floor = self._floors.get(fact.stage) if is_seen else None
-        if floor is not None and not floor.bears_out(_first_batch(fact), _bytes_of(fact)):
+        if floor is not None and not floor.bears_out(_first_batch(fact), fact.kept_bytes):
             return None
         if isinstance(fact, KeptOutputs):
             fact = _of_so_many(fact)
@@ -220,7 +220,7 @@ class GrowthAttribution:
         span = self._batches.between(fact.stage, _first_batch(fact), last)
         lag = self._batches.between(fact.stage, last + 1, fact.batch)
         rate = None if before is None else _rate_since(before.fact, fact, self._batches)
-        if before is not None and isinstance(fact, NOW_AND_THEN) and _bytes_of(fact) < _bytes_of(before.fact):
+        if before is not None and isinstance(fact, NOW_AND_THEN) and fact.kept_bytes < before.fact.kept_bytes:
             self._fell.add(key)
         if key in self._fell:
             rate = None
@@ -270,12 +270,6 @@ def _of_so_many(fact: KeptOutputs) -> KeptOutputs:
     return replace(fact, tensors=most) if fact.what == OF_BATCHES and fact.tensors > most else fact
 
 
-def _bytes_of(fact: Fact) -> int:
-    if isinstance(fact, ViewsPinStorage):
-        return fact.pinned_bytes
-    return getattr(fact, "bytes", None) or 0 if isinstance(fact, KINDS) else 0
-
-
 def _first_batch(fact: Fact) -> int:
     if isinstance(fact, (RetainedGraphs, KeptOutputs)):
         return fact.first_batch
@@ -305,7 +299,7 @@ def _rate(fact: Fact, span: int) -> float | None:
 def _rate_since(before: Fact, fact: Fact, batches: Batches) -> float | None:
     """Bytes that came with each batch between two facts, of what comes now and then; None where that is not known."""
     passed = batches.between(fact.stage, before.batch + 1, fact.batch)
-    more = _bytes_of(fact) - _bytes_of(before)
+    more = fact.kept_bytes - before.kept_bytes
     return more / passed if isinstance(fact, NOW_AND_THEN) and passed and more > 0 else None
 
 
@@ -342,7 +336,7 @@ def _grown(fact: Fact, times: float, nbytes: int, batch: int) -> Fact:
             used_bytes=fact.used_bytes + round(times * fact.used_bytes),
             pinned_bytes=fact.pinned_bytes + nbytes,
         )
-    more = nbytes / max(_bytes_of(fact), 1)
+    more = nbytes / max(fact.kept_bytes, 1)
     if isinstance(fact, ModelCopies):
         return replace(fact, batch=batch, copies=fact.copies + round(more * fact.copies), bytes=fact.bytes + nbytes)
     if isinstance(fact, ExceptionHolds):

@@ -216,11 +216,7 @@ class GrowthTest:
 
     def growth(self) -> Growth | None:
         """The growth at the finest scale that shows one, or None."""
-        for scale in self._scales:
-            growth = scale.growth()
-            if growth is not None:
-                return growth
-        return None
+        return next((growth for scale in self._scales if (growth := scale.growth()) is not None), None)
 
     def ladder(self) -> tuple[float, int, int | None] | None:
         """Bytes by which each epoch's floor lies above the one before, the number of such even rises, since when."""
@@ -304,25 +300,18 @@ class TrainingFloor:
         self._peak = 0
         self._epoch: int | None = None
 
-    def observe(
-        self, record: BatchRecord, run: Run, *, end: int, peak: int, limit: Callable[[], int | None]
-    ) -> Outlook | None:
-        """One more batch of training; an outlook if the value will reach the limit.
-
-        Args:
-            record: The batch.
-            run: The run.
-            end: The value after the batch.
-            peak: Its highest within the batch.
-            limit: Tells what it may reach, None if nobody knows; asked after some batches only.
-        """
-        found = self.observe_alike((record,), run, end=end, peak=peak, limit=limit)
-        return found[0][1] if found else None
-
     def observe_alike(
         self, records: Series, run: Run, *, end: int, peak: int, limit: Callable[[], int | None]
     ) -> list[tuple[BatchRecord, Outlook]]:
-        """Some more that are alike: the outlooks, each with the batch after which it shows."""
+        """Some more batches of training that are alike: the outlooks, each with the batch after which it shows.
+
+        Args:
+            records: The batches.
+            run: The run.
+            end: The value after each.
+            peak: Its highest within each.
+            limit: Tells what it may reach, None if nobody knows; asked after some batches only.
+        """
         if records[0].epoch != self._epoch:
             if self._epoch is not None:
                 self._ratchet.epoch_end()

@@ -140,46 +140,41 @@ class HostGrowth(Rule, code="MG701", name="host-growth"):
         severity = Severity.INFO
         if free is not None and fact.bytes_per_batch * left > free:
             severity = Severity.CRITICAL if run.batches_left is not None else Severity.WARNING
-        yield self.claim(
+        yield self._named_by(
             fact,
             severity,
             f"{holder(fact.place)} keeps {format_bytes(fact.bytes_per_batch)} more in host memory with every batch, "
             f"and nothing in the source empties it{_room('; ', free, fact)}.",
             "keep a number of each batch instead of all of it, write it to disk, or bound how many are kept.",
-            nbytes=fact.bytes,
-            bytes_per_batch=fact.bytes_per_batch,
-            since=fact.first_batch,
         )
+
+    def _named_by(self, fact: KeptOnHost, severity: Severity, message: str, advice: str) -> Claim:
+        rate, since = fact.bytes_per_batch, fact.first_batch
+        return self.claim(fact, severity, message, advice, nbytes=fact.bytes, bytes_per_batch=rate, since=since)
 
     def _cache(self, fact: KeptOnHost, run: Run) -> Claim:
         """A cache of which nobody knows yet whether its keys come again."""
         room = _room(" ", free_bytes(run.slow), fact)
-        return self.claim(
+        return self._named_by(
             fact,
             Severity.INFO,
             f"{holder(fact.place)} keeps {format_bytes(fact.bytes_per_batch)} more in host memory with every batch. It "
             f"is asked for a key first: if keys hardly ever come twice, it never stops growing.{room and room + '.'}",
             "leave random and continuous values out of the key, bound the cache (functools.lru_cache(maxsize=...)), or "
             "keep none.",
-            nbytes=fact.bytes,
-            bytes_per_batch=fact.bytes_per_batch,
-            since=fact.first_batch,
         )
 
     def _too_large(self, fact: KeptOnHost, capacity: int, run: Run) -> Claim:
         """A buffer whose bound is beyond what there is."""
         free = free_bytes(run.slow) or 0
         full = format_bytes(_bytes_when_full(fact))
-        return self.claim(
+        return self._named_by(
             fact,
             Severity.WARNING if free // fact.bytes_per_batch <= SOON_BATCHES else Severity.INFO,
             f"{holder(fact.place)} is bounded at {capacity:,} elements, which will take about {full}"
             f"{_room('; ', free, fact)} more.",
             "choose a bound that fits, or keep less of each element: pictures as uint8, one frame instead of the stack "
             "of which it is a part, half precision, a file that is mapped into memory.",
-            nbytes=fact.bytes,
-            bytes_per_batch=fact.bytes_per_batch,
-            since=fact.first_batch,
         )
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:

@@ -125,9 +125,10 @@ class OutputsAccumulate(Rule, code="MG301", name="outputs-accumulate"):
         if fact is None or self._floor is None or record.stage is not Stage.TRAIN or end is None:
             return ()
         peak = record.allocated_peak_bytes or end
-        found = self._floor.observe(record, run, end=end, peak=peak, limit=lambda: limit_of(run))
-        if found is None or fact.bytes_per_batch < EXPLAINED * found.growth.rate or fits(fact, run):
+        shown = self._floor.observe_alike((record,), run, end=end, peak=peak, limit=lambda: limit_of(run))
+        if not shown or fact.bytes_per_batch < EXPLAINED * shown[0][1].growth.rate or fits(fact, run):
             return ()
+        found = shown[0][1]
         message = (
             f"{holder(fact.place)} keeps tensors of every batch {in_memory(run)}, {format_bytes(fact.bytes_per_batch)} "
             f"each: at this rate memory reaches the limit of {format_bytes(limit_of(run))} in about "

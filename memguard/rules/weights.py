@@ -75,7 +75,8 @@ class ModelCopy(Rule, code="MG308", name="model-copy"):
         yield self.claim(
             fact,
             Severity.WARNING if many and not fact.averaged else Severity.INFO,
-            _of_kept(fact, where, run)
+            f"the whole weights of the sharded model ({format_bytes(fact.bytes)}), gathered from all ranks, are kept "
+            f"{in_memory(run)} beside its shards, in {where}."
             if fact.gathered
             else f"{what} ({format_bytes(fact.bytes)}){apart} {_are(fact, run)}, in {where}"
             f"{_wanted(fact) if fact.averaged else ''}.",
@@ -227,14 +228,6 @@ def _is_large(nbytes: int, run: Run, limit: int | None) -> bool:
     """Whether gathered weights are worth a warning."""
     most = min((size for size in (limit, run.peak_bytes) if size), default=None)
     return most is not None and nbytes >= LARGE_SHARE * most
-
-
-def _of_kept(fact: ModelCopies, where: str, run: Run) -> str:
-    """What is said of those that the program keeps itself."""
-    return (
-        f"the whole weights of the sharded model ({format_bytes(fact.bytes)}), gathered from all ranks, are kept "
-        + (f"{in_memory(run)} beside its shards, in {where}.")
-    )
 
 
 def _of_modules(rule: Rule, fact: GatheredWeights, run: Run, limit: int | None) -> Iterable[Claim]:

@@ -11,7 +11,6 @@ from memguard.source.expressions import (
     COMPREHENSIONS,
     FUNCTIONS,
     Chain,
-    arguments,
     called_name,
     chains_of,
     first_line,
@@ -137,10 +136,6 @@ class Call:
     loops: bool
     no_grad: bool
     end_line: int = 0
-
-    def arguments(self) -> list[ast.expr]:
-        """Positional and keyword arguments."""
-        return arguments(self.node)
 
 
 def scopes_of(tree: ast.Module) -> list[Scope]:

@@ -11,7 +11,17 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import final
 
-from memguard.source.expressions import Accessor, Chain, called_name, calls_in, chain_of, chains_of, is_none, names_in
+from memguard.source.expressions import (
+    Accessor,
+    Chain,
+    arguments,
+    called_name,
+    calls_in,
+    chain_of,
+    chains_of,
+    is_none,
+    names_in,
+)
 from memguard.source.model import SourceModel, Sources
 from memguard.source.name_query import Anchor, NameQuery, SearchContext, Statement, depends, expand, forwarded
 from memguard.source.scopes import Call, Scope, Store, is_inside
@@ -181,7 +191,7 @@ class _Search:
                 if rest and rest[-1][0] == "attr" and self._judge_method(sight, call, full, rest):
                     return
                 level = _level(rest)
-                if level is not None and self._kind(level) == "object" and self._carries(call.arguments(), sight):
+                if level is not None and self._kind(level) == "object" and self._carries(arguments(call.node), sight):
                     self._add(sight, call, full, level, 1.5 if call.loops else 1.0)
                     return  # metric(output, target)
         if name in FIRST_ARGUMENT_MUTATORS and len(node.args) >= 2:
@@ -190,7 +200,7 @@ class _Search:
                 if level is not None and self._kind(level) in ("list", "deque"):
                     self._add(sight, call, full, level, 3.0)
                     return
-        for arg in call.arguments():  # map(history.append, losses), register_hook(grads.append)
+        for arg in arguments(call.node):  # map(history.append, losses), register_hook(grads.append)
             for full, rest in self._matches(chain_of(arg), sight) if isinstance(arg, ast.Attribute) else ():
                 level = _level(rest[:-1])
                 if rest and level is not None and rest[-1][1] in MUTATORS.get(self._kind(level), ()):
@@ -200,7 +210,7 @@ class _Search:
 
     def _judge_method(self, sight: _Sight, call: Call, chain: Chain, rest: Chain) -> bool:
         method, level, keys = str(rest[-1][1]), _level(rest[:-1]), self._keys_fit(rest[:-1])
-        if level is None or keys is None or not self._carries(call.arguments(), sight):
+        if level is None or keys is None or not self._carries(arguments(call.node), sight):
             return False
         kind = self._kind(level)
         if kind in MUTATORS and not (level == 0 and self.query.own_classes and method not in READERS):
@@ -320,7 +330,7 @@ class _Search:
         if quiet or (scope.parent is None and query.attribute):
             score -= 2.0
         score += 0.5 if level == query.grows else 0.0
-        nodes = [what.value] if isinstance(what, Store) else what.arguments()
+        nodes = [what.value] if isinstance(what, Store) else arguments(what.node)
         score += 1.0 if any(name in context.names for part in nodes for name in names_in(part)) else 0.0
         score += _stage_fits(scope, evaluates=context.evaluates) if context.evaluates is not None else 0.0
         certain = isinstance(what, Store) or not asks or called_name(what.node) in ANY_MUTATOR

@@ -1,4 +1,4 @@
-"""Where a value is stored: the name that a line gives it to, what keeps or returns it, what a loop fills with it."""
+"""Where a value is stored: the name that a line gives it to, what keeps or returns it, what a loop makes of it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from memguard.source.expressions import (
     parse,
     parse_statement,
     spans,
+    symbol_of,
 )
 from memguard.source.model import SourceModel
+from memguard.source.name_query import Anchor, depends
 from memguard.source.reads import leads_to_read
 from memguard.source.scopes import Scope
-from memguard.source.vocabulary import ADDS, SHARES
+from memguard.source.vocabulary import ADDS, JOINS, SHARES
 
 
 def assigned_at(file: str, line: int) -> tuple[str, str] | None:
@@ -190,6 +192,43 @@ def _stored(node: ast.stmt | None) -> Iterator[ast.expr]:
             waiting += one.values if isinstance(one, ast.Dict) else one.elts
         else:
             yield one
+
+
+# States that a program carries from batch to batch
+
+
+def makes_state(place: Place) -> bool:
+    """Whether the statement at a place makes all that a name has, or some rows of it, from what it was.
+
+    ``self.memory = self.cell(x, self.memory)``: a memory, a moving average. The old value may go through variables, and
+    through methods that read it. What adds in place is a sum, and what joins old and new collects.
+    """
+    model, (name, attribute) = SourceModel.of(place.file), symbol_of(place.holder)
+    if model is None or place.line is None or not name:
+        return False
+    scope, anchor = model.scope_at(place.line), Anchor(name, attribute)
+    for store in scope.stores:
+        if store.line <= place.line <= store.end_line and last_part(store.target) == name and not store.augmented:
+            value = _followed(store.value, store.line, scope)
+            return not _is_joined(value) and depends(store.value, store.line, anchor, model, scope, set())
+    return False
+
+
+def _followed(value: ast.expr, line: int, scope: Scope) -> ast.expr:
+    """What a variable was given last before a line; of any other expression it itself."""
+    if not isinstance(value, ast.Name):
+        return value
+    given = [(at, fed) for fed, at, _ in scope.feeds(value.id) if at < line]
+    return max(given, key=lambda pair: pair[0])[1] if given else value
+
+
+def _is_joined(value: ast.expr) -> bool:
+    """Whether old and new are side by side, as in a queue: ``torch.cat([k, self.queue])[:size]`` collects."""
+    if isinstance(value, ast.IfExp):
+        return _is_joined(value.body) or _is_joined(value.orelse)
+    while isinstance(value, ast.Subscript):
+        value = value.value
+    return isinstance(value, ast.Call) and called_name(value) in JOINS
 
 
 # Statements by their text alone

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from memguard.records.facts import Place
-from memguard.source.expressions import called_name, mentions, method_base, names_in
+from memguard.source.expressions import arguments, called_name, mentions, method_base, names_in
 from memguard.source.model import SourceModel
 from memguard.source.scopes import Call, Scope
 from memguard.source.vocabulary import CASTS, JUDGES
@@ -93,8 +93,9 @@ def _follow(model: SourceModel, scope: Scope, names: set[str], line: int, hops: 
     for call in _in_order(scope):
         base, called = method_base(call.node), called_name(call.node)
         same = call.line <= line <= call.end_line  # loss = criterion(model(x), y)
-        used = any(mentions(part, names) for part in [*([base] if base is not None else []), *call.arguments()])
-        if call.line < line or not (used or (same and any(isinstance(arg, ast.Call) for arg in call.arguments()))):
+        given = arguments(call.node)
+        used = any(mentions(part, names) for part in [*([base] if base is not None else []), *given])
+        if call.line < line or not (used or (same and any(isinstance(arg, ast.Call) for arg in given))):
             continue
         if called in CASTS or is_cast(call.node):
             return call.line, scope.path

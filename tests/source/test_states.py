@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from memguard.records.facts import Place
-from memguard.source.states import makes_state
+from memguard.source.stores import makes_state
 
 CLASS = """class Memory:
     def read(self):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import gc
 import types
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 
-from memguard.evidence.cycles.collector_events import OnCollection
+from memguard.evidence.cycles.collector_events import CollectorProbe
 from memguard.evidence.cycles.cycle_breaks import Circle, find_circle
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.function_contexts import function_of, kept_by, place_of_context
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import ProbeContext
 from memguard.heap.attributes import is_tensor
 from memguard.heap.frames import is_user_file, read_locals
 from memguard.records.facts import NOWHERE, FreedByCollector, FunctionContextHolds, Place
@@ -28,24 +29,15 @@ MAX_GARBAGE = 200_000
 
 
 @final
-class CyclesProbe(Probe):
+class CyclesProbe(CollectorProbe):
     """Hears the collector begin and end; a graph that dies in between was held by a cycle.
 
     The cycle is named once, by a collection that keeps what it finds for a moment.
     """
 
     def _prepare(self) -> None:
-        self._collector = OnCollection(self._on_collection)
         self._graphs = self._seen = 0
         self._tried = 0
-
-    def install(self) -> None:
-        """Listens to the collector."""
-        self._collector.install()
-
-    def remove(self) -> None:
-        """Listens no more."""
-        self._collector.remove()
 
     def _on_collection(self, phase: str, info: dict[str, int]) -> None:
         self.watch.ledger.collecting = phase == "start"
@@ -72,18 +64,13 @@ class CyclesProbe(Probe):
         ]
 
     def _name_cycle(self) -> None:
-        before = {id(mark): mark for mark in self._waiting()}
-        found = look_at_garbage()
-        if found is None:
-            return
-        freed = [mark for mark in before.values() if not mark.alive]
-        if not freed:
-            return
+        before, found = self._waiting(), look_at_garbage()
+        freed = [mark for mark in before if not mark.alive] if found is not None else []
         self._graphs += len(freed)
-        if self._graphs < MIN_GRAPHS:
+        if found is None or not freed or self._graphs < MIN_GRAPHS:
             return
+        self.unsubscribe("on_batch_end")
         if found.context is not None:
-            self.unsubscribe("on_batch_end")
             name, attributes, place = found.context
             self.report(
                 FunctionContextHolds(
@@ -96,23 +83,21 @@ class CyclesProbe(Probe):
                     count=len(freed),
                 )
             )
-            return
-        self.unsubscribe("on_batch_end")
-        self.report(freed_by_collector(self.watch, found, graphs=self._graphs))
+        else:
+            self.report(freed_by_collector(self.watch, found, graphs=self._graphs))
 
 
 @final
+@dataclass(slots=True)
 class Garbage:
     """What one collection found: plain data."""
 
-    __slots__ = ("bytes", "circle", "context", "place", "text")
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.text: str | None = None
-        self.place = NOWHERE
-        self.circle: Circle | None = None
-        self.context: tuple[str, tuple[str, ...], Place] | None = None
+    bytes: int = 0
+    text: str | None = None
+    place: Place = NOWHERE
+    circle: Circle | None = None
+    context: tuple[str, tuple[str, ...], Place] | None = None
+    """A context that keeps its own output: its function, the attributes, where they are stored."""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -212,7 +197,4 @@ def _leads_to(frame: types.FrameType, tensors: set[int], garbage: set[int]) -> b
 
 
 def _local_of(frame: types.FrameType, numbers: set[int]) -> str | None:
-    for name, value in read_locals(frame).items():
-        if id(value) in numbers:
-            return name
-    return None
+    return next((name for name, value in read_locals(frame).items() if id(value) in numbers), None)

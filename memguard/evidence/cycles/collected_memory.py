@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from memguard.evidence.cycles.collected_graphs import freed_by_collector, look_at_garbage
-from memguard.evidence.cycles.collector_events import OnCollection
-from memguard.evidence.interface import Probe
+from memguard.evidence.cycles.collector_events import CollectorProbe
 from memguard.evidence.sizes import LEAST, PEAK_SHARE, first_large_storage, large_storages
 from memguard.records.facts import Place
 from memguard.records.stats import BatchRecord, Stage
@@ -34,7 +33,7 @@ AGAIN = 2
 
 
 @final
-class CollectedMemoryProbe(Probe):
+class CollectedMemoryProbe(CollectorProbe):
     """Looks at the garbage when memory has risen for some batches, or falls when the collector runs.
 
     Both may have other causes: what is told is what the look finds.
@@ -43,7 +42,6 @@ class CollectedMemoryProbe(Probe):
     always: ClassVar[frozenset[str]] = frozenset({"on_batch_end"})
 
     def _prepare(self) -> None:
-        self._collector = OnCollection(self._on_collection)
         self._seen = self._falls = self._hits = self._tries = self._wait = 0
         self._last: int | None = None
         self._last_batch = 0
@@ -56,15 +54,7 @@ class CollectedMemoryProbe(Probe):
         """Batches in which the collector found garbage."""
         self._found: dict[Place, int] = {}
         """Bytes of the circles that the last look found closed at a place."""
-
-    def install(self) -> None:
-        """Listens to the collector."""
-        self._collector.install()
         self.unsubscribe("on_batch_end")
-
-    def remove(self) -> None:
-        """Listens no more."""
-        self._collector.remove()
 
     def on_records(self, records: Sequence[BatchRecord]) -> None:
         """Watches the ends of training batches."""
@@ -137,7 +127,6 @@ class CollectedMemoryProbe(Probe):
         return True
 
     def _on_collection(self, phase: str, info: dict[str, int]) -> None:
-        """May run on any thread, and inside of anything."""
         if phase == "stop" and info["collected"]:
             self._hits += 1
             self._collected.append(self.watch.batch)
@@ -153,14 +142,13 @@ WAIT_FOR_OUTPUTS = 3
 
 
 @final
-class CollectedOutputsProbe(Probe):
+class CollectedOutputsProbe(CollectorProbe):
     """Follows the storages of inputs, and of outputs made without gradients; hears the collector begin and end.
 
     What reference counting frees is gone when the collector begins; what is gone when it ends was held by a circle.
     """
 
     def _prepare(self) -> None:
-        self._collector = OnCollection(self._on_collection)
         self._refs: list[tuple[Any, int]] = []
         self._input = 0
         """Key of the last input's storage: a slice of the whole data has the same in every batch."""
@@ -168,13 +156,9 @@ class CollectedOutputsProbe(Probe):
         self._freed = self._bytes = self._tries = 0
         self._wait = WAIT_FOR_OUTPUTS
 
-    def install(self) -> None:
-        """Listens to the collector."""
-        self._collector.install()
-
     def remove(self) -> None:
         """Listens no more, forgets all storages."""
-        self._collector.remove()
+        super().remove()
         self._refs, self._alive = [], []
 
     def on_forward_end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:

@@ -1,4 +1,4 @@
-"""Start and end of garbage collections, without losing a KeyboardInterrupt."""
+"""Start and end of garbage collections, without losing a KeyboardInterrupt, and the probes that hear them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import _thread
 import contextlib
 import functools
 import gc
+from abc import abstractmethod
 from collections.abc import Callable, Generator
 from typing import Any, final
 
 from memguard.evidence.guarded_hook import log_failure
+from memguard.evidence.interface import Probe
 
 _NOTHING = {"generation": 0, "collected": 0, "uncollectable": 0}
 
@@ -45,6 +47,26 @@ class OnCollection:
         if self._callback in gc.callbacks:
             gc.callbacks.remove(self._callback)
         self._callback = None
+
+
+class CollectorProbe(Probe):
+    """A probe that hears the collector begin and end, while installed."""
+
+    _collector: OnCollection | None = None
+
+    def install(self) -> None:
+        """Listens to the collector."""
+        self._collector = OnCollection(self._on_collection)
+        self._collector.install()
+
+    def remove(self) -> None:
+        """Listens no more."""
+        if self._collector is not None:
+            self._collector.remove()
+
+    @abstractmethod
+    def _on_collection(self, phase: str, info: dict[str, int]) -> None:
+        """It begins (``"start"``) or ends (``"stop"``), on any thread, and inside of anything."""
 
 
 def _listen(heard: Callable[[str, dict[str, int]], None]) -> Generator[int, Any, None]:

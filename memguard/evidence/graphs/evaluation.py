@@ -71,7 +71,8 @@ class EvaluationProbe(Probe):
             return
         model = self._models.get((id(module), module.training))
         if model is None or model.ref() is not module:
-            model = self._new_model(module)
+            model = EvaluatedModel(weakref.ref(module), type(module).__name__)
+            self._models[id(module), module.training] = model
         model.forwards += 1
         if model.told >= 2 or (model.used and (module.training or model.forwards > SITED)):
             if mark.module in self.watch.doubted and model.told < 2:
@@ -393,8 +394,3 @@ class EvaluationProbe(Probe):
             module = model.ref()
             model.optimized = module is not None and is_optimized([module], self.watch.optimizers)
         return model.optimized
-
-    def _new_model(self, module: nn.Module) -> EvaluatedModel:
-        model = EvaluatedModel(weakref.ref(module), type(module).__name__)
-        self._models[(id(module), module.training)] = model
-        return model

@@ -15,7 +15,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.autograd.graph import GraphToken, iter_nodes
+from memguard.autograd.graph import GraphToken, NodePrehook, iter_nodes
 from memguard.evidence.graphs.unused_gradients import Untaken, untaken_weights
 from memguard.evidence.guarded_hook import Hook
 from memguard.evidence.interface import Probe
@@ -53,7 +53,7 @@ NEAR = 64
 
 
 @final
-class _Used:
+class _Used(NodePrehook):
     """The prehook of the node of an answer, in which a token sits beside the ledger's (the part may be the stem)."""
 
     def __init__(self) -> None:
@@ -61,9 +61,6 @@ class _Used:
 
     def __call__(self, grads: object) -> None:
         self.used = True
-
-    def __deepcopy__(self, memo: object) -> _Used:
-        return self
 
 
 @final
@@ -205,7 +202,7 @@ class InnerFrozenProbe(Probe):
         # Who was a model of its own in an earlier training, and is not called by itself in this, may be a teacher.
         called = any(self._used.get(id(model), ()))
         former = {id(ref()) for ref in self._looked}.difference(self._used) if called else set()
-        for module in unheld_parts(model, held):
+        for module in itertools.chain(_unheld(model, held), _hidden(model, held)):
             if id(module) not in (roots - former) | known:
                 self._hook(module, model)
 
@@ -334,12 +331,6 @@ MAX_DEPTH = 3
 _OF_TORCH = frozenset(vars(nn.Module()))
 
 
-def unheld_parts(model: nn.Module, held: Collection[int]) -> Iterator[nn.Module]:
-    """The outermost trainable parts without a parameter that is held, then the hidden ones."""
-    yield from _unheld(model, held)
-    yield from _hidden(model, held)
-
-
 def callable_below(module: nn.Module) -> Iterator[nn.Module]:
     """The modules one level below, those in containers that nobody calls (lists, dicts) among them."""
     for child in children_of(module):
@@ -350,6 +341,7 @@ def callable_below(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _unheld(module: nn.Module, held: Collection[int]) -> Iterator[nn.Module]:
+    """The outermost trainable parts without a parameter that is held."""
     for child in children_of(module):
         parameters = list(parameters_of(child))
         if not any(parameter.requires_grad for parameter in parameters):
@@ -361,7 +353,7 @@ def _unheld(module: nn.Module, held: Collection[int]) -> Iterator[nn.Module]:
 
 
 def _hidden(model: nn.Module, held: Collection[int]) -> Iterator[nn.Module]:
-    """In a list, a dictionary, a partial, a closure, an object of the user's that a part has as an attribute."""
+    """Likewise in a list, a dictionary, a partial, a closure, an object of the user's that a part has as attribute."""
     known = {id(module) for module in submodules_of(model, set())}
     for part in submodules_of(model, set()):
         for name, value in attributes_of(part).items():

@@ -23,8 +23,7 @@ from memguard.heap.frames import read_locals, user_frames
 from memguard.heap.roots import submodules_of
 from memguard.records.facts import NOWHERE, Fact, Place, RetainedGraphs
 from memguard.source.fate import Fate, fate_of
-from memguard.source.states import makes_state
-from memguard.source.stores import carries_itself, passes_on
+from memguard.source.stores import carries_itself, makes_state, passes_on
 
 RUNS = 16
 """Of the collector at most, each of which finds something more."""

@@ -14,6 +14,7 @@ from torch import nn
 from memguard.evidence.host.datasets import batching_place, may_cut, readings, unwrap
 from memguard.evidence.interface import Probe
 from memguard.evidence.shapes import Entry, count_elements, describe_shapes
+from memguard.heap.attributes import is_numpy_array
 from memguard.heap.frames import call_site
 from memguard.records.facts import NOWHERE, InputSize, ModelCalled
 from memguard.records.stats import Stage
@@ -204,9 +205,7 @@ def _named(name: str, samples: Iterable[Any]) -> Iterator[tuple[str, list[int]]]
 
 def _shape(sample: Any) -> tuple[int, ...] | None:
     kind = type(sample)
-    if kind is torch.Tensor:
-        return tuple(sample.shape) or None
-    if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
+    if kind is torch.Tensor or is_numpy_array(kind):
         return tuple(sample.shape) or None
     if kind in (list, tuple, *_TEXT):
         return (len(sample),)
@@ -217,7 +216,7 @@ def _numbers(name: str, value: Any) -> list[int] | None:
     if not any(word in name.lower() for word in _WORDS):
         return None
     kind = type(value)
-    if kind is torch.Tensor or (kind.__module__ == "numpy" and kind.__name__ == "ndarray"):
+    if kind is torch.Tensor or is_numpy_array(kind):
         if len(value.shape) != 1 or value.shape[0] < MIN_SAMPLES or "int" not in str(value.dtype):
             return None
         return [int(number) for number in value[:MAX_SAMPLES].tolist()]

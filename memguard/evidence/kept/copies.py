@@ -27,7 +27,7 @@ from memguard.source.bounds import has_limit
 from memguard.source.origins import is_on_host, loaded_by
 from memguard.source.stores import ends_with_a_call, is_updated_from_itself, own_text
 from memguard.torch_objects.module_parts import gradients_of
-from memguard.torch_objects.storages import is_sharded, storage_key, storages_of
+from memguard.torch_objects.storages import is_sharded, storages_of
 
 MIN_SHARE = 0.9
 """Share of the model's parameters, by count, that a copy must match in shape."""
@@ -83,8 +83,7 @@ def find_copies(
     watched: set[int] = set()
     for model in roots:
         list(submodules_of(model, watched))
-    own = {key[0] for model in roots for tensor in _of_module(model) if (key := storage_key(tensor)) is not None}
-    own.update(ignore)
+    own = {*ignore, *storages_of(tensor for model in roots for tensor in _of_module(model))}
     wanted = [(Counter(_signature(tensor) for tensor in _of_module(model)), model) for model in roots]
     taken: set[int] = set()
     called = {id(model) for model in roots}
@@ -97,7 +96,7 @@ def find_copies(
         tensors = _tensors_of(link.value, watched)
         if not tensors:
             continue
-        storages = dict(key for tensor in tensors if (key := storage_key(tensor)) is not None)
+        storages = storages_of(tensors)
         fresh = {key: size for key, size in storages.items() if key not in own and key not in taken}
         shapes = Counter(_signature(tensor) for tensor in tensors)
         alone = len(fresh) * len(tensors) / max(len(storages), 1)
@@ -149,13 +148,13 @@ def copied_bytes(value: object, models: Iterable[torch.nn.Module], trained: Coll
     """
     module = module_in(value, 2)
     tensors = list(_of_module(module)) if module is not None else []
-    storages = dict(key for tensor in tensors if (key := storage_key(tensor)) is not None)
+    storages = storages_of(tensors)
     if not storages or not storages.keys().isdisjoint(trained) or all(_writes(one) >= MIN_WRITES for one in tensors):
         return 0
     shapes = Counter(_signature(tensor) for tensor in tensors)
     for model in models:
         own = list(_of_module(model))
-        if any((key := storage_key(tensor)) is not None and key[0] in trained for tensor in own):
+        if not storages_of(own).keys().isdisjoint(trained):
             common = shapes & Counter(_signature(tensor) for tensor in own)
             if sum(common.values()) >= MIN_SHARE * max(len(own), len(tensors)):
                 return sum(storages.values())

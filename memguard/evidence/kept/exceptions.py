@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-import types
 from collections.abc import Container, Iterable
-from typing import Final, final
+from typing import final
 
 from memguard.autograd.graph import held_bytes
 from memguard.evidence.interface import Now, Probe
@@ -22,6 +21,7 @@ from memguard.heap.frames import (
     running_frames,
     user_frames,
 )
+from memguard.heap.snapshot import FAILURES
 from memguard.records.facts import ExceptionHolds, Place
 from memguard.source.sites import handler_at
 from memguard.torch_objects.storages import owned_storages, storages_of
@@ -30,7 +30,6 @@ MAX_LOOKS = 3
 MAX_NAMES = 8
 DEPTH = 2
 """Of tuples, lists, dicts and dataclasses in a variable."""
-_FAILURES: Final = (BaseException, types.TracebackType)
 
 
 @final
@@ -84,7 +83,7 @@ def find_stored(survey: HolderSearch, now: Now, *, ignore: Iterable[int] = ()) -
     plain = (
         leaf
         for leaf in survey.snapshot.tensors
-        if not any(issubclass(type(link.value), _FAILURES) for link in leaf.trail())
+        if not any(issubclass(type(link.value), FAILURES) for link in leaf.trail())
     )
     elsewhere = {*ignore, *storages_of(leaf.value for leaf in plain)}
     for link in survey.snapshot.links:

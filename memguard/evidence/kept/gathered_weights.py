@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -25,15 +26,14 @@ STEPS = 2
 
 
 @final
+@dataclass(slots=True)
 class _Sharded:
     """A model with sharded weights."""
 
-    __slots__ = ("call", "model", "names", "steps")
-
-    def __init__(self, model: nn.Module, names: frozenset[str]) -> None:
-        self.model, self.names = weakref.ref(model), names
-        self.call: Place | None = None
-        self.steps = 0
+    model: weakref.ref[nn.Module]
+    names: frozenset[str]
+    call: Place | None = None
+    steps: int = 0
 
     def gathered(self) -> dict[int, int]:
         """Storages of those of its weights that are whole now."""
@@ -54,7 +54,7 @@ class GatheredWeightsProbe(Probe):
         """Listens once there is one with sharded weights."""
         names = frozenset(name for name, one in named_parameters_of(model) if is_sharded(one))
         if names:
-            self._sharded.append(_Sharded(model, names))
+            self._sharded.append(_Sharded(weakref.ref(model), names))
             self.hear("on_forward_start", "on_optimizer_step_end")
 
     def on_forward_start(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, final
 
 from memguard.evidence.interface import Probe
-from memguard.evidence.kept.reported_sizes import MEASURED, NEARLY, beside_of, bytes_of, measured_anew
+from memguard.evidence.kept.reported_sizes import MEASURED, NEARLY, beside_of, measured_anew
 from memguard.evidence.kept.retained import Kept, Name, kept_by_name
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import capacity_of, outgrew
@@ -200,8 +200,9 @@ class GrowingNamesProbe(Probe):
         """Names that were reported as something else, a list of errors say: that is measured anew."""
         for fact in watch.facts.values():
             if (name := self._of_fact(fact, kept)) is not None:
+                nbytes = fact.kept_bytes if isinstance(fact, MEASURED) else 0
                 for each in (name, *beside_of(fact, name, kept)):
-                    told[each] = max(told.get(each, 0), bytes_of(fact))
+                    told[each] = max(told.get(each, 0), nbytes)
                 if isinstance(fact, MEASURED) and not isinstance(fact, KeptOutputs):
                     otherwise.add(name)
             elif isinstance(fact, KeptOutputs):  # met under another name now, like the variable of a closure

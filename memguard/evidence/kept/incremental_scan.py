@@ -94,7 +94,7 @@ class IncrementalScan:
         elif container_of(kind) is not None:
             self._meet_container(value, link)
         elif size := block_of(value):
-            self.history.meet_block(link, size)
+            self.history.measure(link, size)
 
     def conclude(self) -> Suspects:
         """What is suspect so far; of pinned storages that can only be told once the walk is complete."""
@@ -113,13 +113,14 @@ class IncrementalScan:
             if key not in self._owned and sum(size for _, size in views) * PIN_RATIO < self._sizes[key]
         }
         handed, self._handed = frozenset(self._handed), set()
+        grown, swollen = self.history.take()
         return Suspects(
-            grown=self.history.take_grown(),
+            grown=grown,
             pinned=frozenset(pinned),
             copies=frozenset(copies),
             exceptions=frozenset(self._exceptions),
             handed=handed,
-            swollen=self.history.take_swollen(),
+            swollen=swollen,
         )
 
     def _meet_tensor(self, tensor: Any, link: Link) -> None:

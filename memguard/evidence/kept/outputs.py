@@ -221,11 +221,10 @@ class OutputsProbe(Probe):
         bounds = bounds_of(place.file, place.line, place.holder, evaluates=watch.stage.evaluates)
         if outgrew(holder.length, capacity_of(None, place.file, place.holder)):
             bounds &= ~Bound.MEASURED
-        bounded = bool(bounds)
-        if not bounded:
-            again = _Kept({output.key for output in old})
-            extra = watch.roots()
-            bounded = not outlives_its_turn(lambda t: again(t) is not None, models=watch.models, extra=extra)
+        again = _Kept({output.key for output in old})
+        bounded = bool(bounds) or not outlives_its_turn(
+            lambda tensor: again(tensor) is not None, models=watch.models, extra=watch.roots()
+        )
         if is_on_host(place):
             return
         if kept.pinned > VIEW_TIMES * kept.used:

@@ -34,13 +34,6 @@ def _with_beside(fact: Fact, name: Name, kept: Mapping[Name, Kept]) -> Kept:
     return one
 
 
-def bytes_of(fact: Fact) -> int:
-    """What a fact says that its holder keeps; 0 of what is no such fact, or says no size."""
-    if isinstance(fact, ViewsPinStorage):
-        return fact.pinned_bytes
-    return getattr(fact, "bytes", None) or 0 if isinstance(fact, MEASURED) else 0
-
-
 def _count(one: Kept, scaled: int) -> int:
     """How many a name keeps: elements, or objects that have it, where they are about so many; each may have several."""
     counted = next((n for n in (one.elements, len(one.objects)) if NEARLY * scaled <= n <= scaled / NEARLY), scaled)
@@ -67,9 +60,9 @@ def measured_anew(
         owned = one.gradients  # copies are counted by their weights
     elif isinstance(fact, KeptOutputs) and (fact.weights or fact.measured):
         owned = ()  # as it was first measured
-    nbytes, before, batch = one.bytes(owned), bytes_of(fact), watch.batch
     if not isinstance(fact, MEASURED):
         return None
+    nbytes, before, batch = one.bytes(owned), fact.kept_bytes, watch.batch
     if isinstance(fact, ModelCopies) and fact.copies <= len(fact.holders):
         return None  # one under each name: what lies beside it, an optimizer's state, is no further copy
     field = "pinned_bytes" if isinstance(fact, ViewsPinStorage) else "bytes"

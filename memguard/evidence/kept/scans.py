@@ -16,7 +16,7 @@ from memguard.evidence.kept.exceptions import find_stored
 from memguard.evidence.kept.growth_facts import MIN_HOST_BYTES, MIN_PIN_BYTES, GrownContainers
 from memguard.evidence.kept.incremental_scan import BEGINS, ScanSchedule
 from memguard.evidence.kept.views import Line, ReportedViews, find_pins, used_state
-from memguard.evidence.naming.holders import Holder, HolderSearch
+from memguard.evidence.naming.holders import Holder
 from memguard.evidence.owners import state_of
 from memguard.heap.containers import length_of, newest_of
 from memguard.heap.frames import user_frames
@@ -163,31 +163,25 @@ class ScansProbe(Probe):
             wanted.update(used_state(optimizer))
         survey = watch.search()
         if watch.stage is Stage.TRAIN:
-            self._tell_copies(survey, owned)  # before what grows, for copies that pile up grow as well
+            # Before what grows, for copies that pile up grow as well.
+            copies = find_copies(survey, watch.models, ignore=owned)
+            for copied in self._piles.facts(copies, survey.frames, batch=watch.batch, stage=watch.stage):
+                self.report(copied)
         if grown:
             before = {number: length for number, (length, _) in grown.items()}
             batches = max(watch.batches - max(batch for _, batch in grown.values()), 1)
             self._grown.tell(survey, before, batches, owned)
         if pinned:
             self._views.tell(find_pins(survey, ignore=wanted, min_storage_bytes=MIN_PIN_BYTES), pinned)
-        self._tell_exceptions(survey, owned)
+        for held in find_stored(survey, watch.now, ignore=owned):
+            if held.place not in self._exceptions:
+                self._exceptions.add(held.place)
+                self.report(held)
 
     def _steps_since(self, batches: int) -> int:
         """Optimizer steps since so many batches had been."""
         then = next((steps for seen, steps in self._steps if seen >= batches), self.watch.optimizer_steps)
         return self.watch.optimizer_steps - then
-
-    def _tell_copies(self, survey: HolderSearch, owned: dict[int, int]) -> None:
-        watch = self.watch
-        found = find_copies(survey, watch.models, ignore=owned)
-        for fact in self._piles.facts(found, survey.frames, batch=watch.batch, stage=watch.stage):
-            self.report(fact)
-
-    def _tell_exceptions(self, survey: HolderSearch, owned: dict[int, int]) -> None:
-        for held in find_stored(survey, self.watch.now, ignore=owned):
-            if held.place not in self._exceptions:
-                self._exceptions.add(held.place)
-                self.report(held)
 
 
 def swollen_facts(watch: ProbeContext, swollen: Mapping[int, ObjectGrowth], reported: set[Line]) -> Iterator[Fact]:
@@ -198,7 +192,7 @@ def swollen_facts(watch: ProbeContext, swollen: Mapping[int, ObjectGrowth], repo
         swollen: What grew, by the ids of tensors, arrays and texts that are alive.
         reported: Statements of earlier facts, to which these are added.
     """
-    survey = HolderSearch(models=watch.models, extra=watch.roots())
+    survey = watch.search()
     met = [(link, swollen[id(link.value)]) for link in survey.snapshot.tensors if id(link.value) in swollen]
     for graph in (False, True):
         for holder, links in survey.by_holder(
@@ -217,7 +211,7 @@ def swollen_facts(watch: ProbeContext, swollen: Mapping[int, ObjectGrowth], repo
 
 def handed_facts(watch: ProbeContext, containers: frozenset[int], reported: set[Line]) -> Iterator[Fact]:
     """Containers of what DataLoader workers handed over, though nothing is added to them any more."""
-    survey = HolderSearch(models=watch.models, extra=watch.roots())
+    survey = watch.search()
     for link in [link for link in survey.snapshot.links if id(link.value) in containers]:
         place, length = survey.cause(link), length_of(link.value)
         where = (place.file, place.line)

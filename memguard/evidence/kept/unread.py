@@ -94,7 +94,7 @@ class UnreadProbe(Probe):
         if watch.stage is Stage.TRAIN:
             if watch.number > self._number + 1:  # training that nobody heard
                 self._go_on(trains=False, outside=False)  # what was used until now may have been used in it
-                self._since, self._trained, self._outside = self._now, self._trained[-1:], self._outside[-1:]
+                self._since, self._trained, self._outside = self._uses.clock, self._trained[-1:], self._outside[-1:]
             self._number = watch.number
         trains = watch.stage is Stage.TRAIN and torch.is_grad_enabled()
         self._go_on(trains=trains, outside=not trains and self._outside[-1])
@@ -129,21 +129,20 @@ class UnreadProbe(Probe):
             self._suspect(least)
             self._suspect_states(least)
         self._go_on(trains=False, outside=True)
-        self._step_began = self._now
+        self._step_began = self._uses.clock
 
     @property
-    def _now(self) -> int:
-        return self.watch.uses.clock if self.watch.uses is not None else 0
+    def _uses(self) -> StorageUses:
+        assert self.watch.uses is not None  # else nothing is heard
+        return self.watch.uses
 
     def _go_on(self, *, trains: bool, outside: bool) -> None:
-        assert self.watch.uses is not None
-        self.watch.uses.clock += 1
+        self._uses.clock += 1
         self._trained.append(self._trained[-1] + trains)
         self._outside.append(outside)
 
     def _suspect(self, least: int) -> None:
-        uses = self.watch.uses
-        assert uses is not None
+        uses = self._uses
         before: dict[int, StorageUse] = {}
         within: dict[int, StorageUse] = {}
         for use in uses.alive():
@@ -170,8 +169,7 @@ class UnreadProbe(Probe):
 
     def _suspect_states(self, least: int) -> None:
         """Looks for optimizers that stepped, and did not while others did."""
-        uses = self.watch.uses
-        assert uses is not None
+        uses = self._uses
         for optimizer in self.watch.optimizers:
             if self._taken - self._stepped.get(id(optimizer), self._taken) < OVER or self._looks >= LOOKS:
                 continue
@@ -193,8 +191,7 @@ class UnreadProbe(Probe):
         return [*weights, *buffers, *gradients_of(weights), *states]
 
     def _name(self, some: dict[int, StorageUse], least: int, *, within_step: bool) -> None:
-        uses = self.watch.uses
-        assert uses is not None
+        uses = self._uses
 
         def judge(tensor: torch.Tensor) -> int | None:
             use = uses.find(tensor)

@@ -13,7 +13,7 @@ from memguard.heap.attributes import is_tensor
 from memguard.heap.children import Scope, Via
 from memguard.heap.walk import Link
 from memguard.records.facts import Place
-from memguard.source.expressions import called_name, chains_of
+from memguard.source.expressions import arguments, called_name, chains_of
 from memguard.source.model import SourceModel, Sources
 from memguard.source.name_query import Statement
 from memguard.source.scopes import Call
@@ -78,7 +78,7 @@ def _calls(function: SourceScope, files: Sequence[str], sources: Sources, *, gra
             for site in caller.calls:
                 if called_name(site.node) != function.name:
                     continue
-                given = site.arguments()
+                given = arguments(site.node)
                 if not given or any(may_carry(argument, caller, graph=graph) for argument in given):
                     yield source, caller, site
 

@@ -7,7 +7,7 @@ import logging
 import re
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from memguard.evidence.naming.names import NAMES, class_of, files_of_owner, innermost, sought_of, user_files
@@ -118,9 +118,7 @@ def _logged(record: Link, sources: Sources) -> Statement | None:
     file, line, function = (attributes.get(name) for name in ("pathname", "lineno", "funcName"))
     if type(file) is not str or type(line) is not int or not is_user_file(file):
         return None
-    source = sources.get(file)
-    text = source.text(line, line) if source is not None else ""
-    return Statement(file, line, str(function), text, True, loops=True, score=3.0)
+    return replace(_stated_on(line, file, str(function), sources), loops=True)
 
 
 def _better(new: Statement, old: Statement | None, *, outside: bool) -> bool:
@@ -154,9 +152,7 @@ def cached_function(wrapper: Any, sources: Sources) -> Statement | None:
     if type(function) is not types.FunctionType:
         return None
     code = function.__code__
-    source = sources.get(code.co_filename)
-    text = source.text(code.co_firstlineno, code.co_firstlineno) if source is not None else ""
-    return Statement(code.co_filename, code.co_firstlineno, code.co_name, text, True, score=3.0)
+    return _stated_on(code.co_firstlineno, code.co_filename, code.co_name, sources)
 
 
 def cached_attribute(link: Link, sources: Sources) -> Statement | None:
@@ -218,9 +214,15 @@ def registration_of(hook: types.FunctionType, sources: Sources) -> Statement | N
         lines = sorted(found, key=lambda number: (number < code.co_firstlineno, abs(number - code.co_firstlineno)))
     if not lines:
         return None
-    text = source.text(lines[0], lines[0])
     function = str(hook.__qualname__).rpartition(".<locals>.")[0] or "<module>"
-    return Statement(code.co_filename, lines[0], function.replace(".<locals>", ""), text, True, score=3.0)
+    return _stated_on(lines[0], code.co_filename, function.replace(".<locals>", ""), sources)
+
+
+def _stated_on(line: int, file: str, function: str, sources: Sources) -> Statement:
+    """A line that is known to be what fills a holder."""
+    source = sources.get(file)
+    text = source.text(line, line) if source is not None else ""
+    return Statement(file, line, function, text, True, score=3.0)
 
 
 def _count(hooks: Any, code: types.CodeType) -> int:

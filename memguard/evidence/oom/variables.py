@@ -17,7 +17,7 @@ from memguard.evidence.naming.names import files_of_owner, sought_of, user_files
 from memguard.heap.attributes import attributes_of, is_tensor, is_user_class
 from memguard.heap.children import MODULE_INTERNALS, Scope, Via
 from memguard.heap.containers import all_of, tensors_in
-from memguard.heap.frames import is_user_frame, place_of, read_locals
+from memguard.heap.frames import frames_from, is_user_frame, place_of, read_locals
 from memguard.heap.walk import Link
 from memguard.records.facts import NOWHERE, Place
 from memguard.source.fate import Fate, fate_of
@@ -68,11 +68,11 @@ def stack_of(error: BaseException | None) -> Stack:
     if error is not None:
         stack.frames += _failed(error.__traceback__)
     else:
-        stack.frames += _running(sys._getframe(1))
+        stack.frames += frames_from(sys._getframe(1))
         if threading.current_thread() is not threading.main_thread():
-            stack.frames += _running(sys._current_frames().get(threading.main_thread().ident or 0))
+            stack.frames += frames_from(sys._current_frames().get(threading.main_thread().ident or 0))
     stack.running = {id(each) for each in stack.frames}
-    stack.running.update(id(each) for top in sys._current_frames().values() for each in _running(top))
+    stack.running.update(id(each) for top in sys._current_frames().values() for each in frames_from(top))
     del stack.frames[_MOST:]
     context = error.__context__ if error is not None else sys.exc_info()[1]
     while context is not None and id(context) not in stack.handled:
@@ -137,12 +137,6 @@ def _failed(trace: TracebackType | None) -> Iterator[FrameType]:
         found.append(trace.tb_frame)
         trace = trace.tb_next
     yield from reversed(found)
-
-
-def _running(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 MOST_ITEMS = 4096

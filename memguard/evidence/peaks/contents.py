@@ -163,7 +163,7 @@ class ContentsProbe(Probe):
     def _own(self, found: dict[int, Row], tensor: torch.Tensor, category: str, group: str, what: str) -> None:
         key = storage_key(tensor)
         if key is not None and key[0] not in found and self._is_on_device(tensor):
-            found[key[0]] = _row(category, group, NOWHERE, what, tensor, key[1])
+            found[key[0]] = _row(category, group, NOWHERE, what, key[1], tensor)
 
     def _own_all(self) -> dict[int, Row]:
         """Parameters, buffers, gradients and optimizer states as they are now, by storage."""
@@ -212,7 +212,7 @@ class ContentsProbe(Probe):
                 if key is None or key[0] in self._owned or key[0] in self._saved or not self._is_on_device(tensor):
                     continue
                 module, place = calls.calls[call] if call >= 0 else ("after the forward", NOWHERE)
-                row = _row("activations", module, place, node.name(), tensor, key[1])
+                row = _row("activations", module, place, node.name(), key[1], tensor)
                 self._saved[key[0]] = _Saved(number, call, row)
                 sizes[call] = sizes.get(call, 0) + key[1]
             if call >= 0:
@@ -255,7 +255,7 @@ class ContentsProbe(Probe):
         rows += (kept := self._kept(peak_bytes, max(peak_bytes - known, 0)))
         rest = peak_bytes - known - sum(row.nbytes for row in kept)
         if rest > 0:
-            rows.append(_plain_row("temporaries", module or when, NOWHERE, f"temporaries of the {when}", rest))
+            rows.append(_row("temporaries", module or when, NOWHERE, f"temporaries of the {when}", rest))
         return PeakContents(
             batch=record.batch,
             stage=record.stage.value,
@@ -299,10 +299,10 @@ class ContentsProbe(Probe):
         told = [(_bytes_of(fact, self.watch.batch), fact.place) for fact in self.watch.facts.values()]
         for nbytes, place in sorted(told, key=lambda each: -each[0]):
             if min(nbytes, left) > 0 and place.holder is not None:
-                rows.append(_plain_row("kept", place.holder, place, "what it keeps", min(nbytes, left)))
+                rows.append(_row("kept", place.holder, place, "what it keeps", min(nbytes, left)))
                 left -= rows[-1].nbytes
         if left * _LEAST >= peak_bytes:
-            rows.append(_plain_row("kept", "no name known", NOWHERE, "allocated before the batch began", left))
+            rows.append(_row("kept", "no name known", NOWHERE, "allocated before the batch began", left))
         return rows
 
 
@@ -312,17 +312,12 @@ def _gradient(name: str) -> str:
 
 def _bytes_of(fact: Fact, batch: int) -> int:
     """What a fact's holder keeps; of one that grows, with what came since it was measured."""
-    nbytes = getattr(fact, "bytes", None) or getattr(fact, "pinned_bytes", None) or 0
-    return int(nbytes + getattr(fact, "bytes_per_batch", 0) * max(batch - fact.batch, 0))
+    return int(fact.kept_bytes + getattr(fact, "bytes_per_batch", 0) * max(batch - fact.batch, 0))
 
 
-def _plain_row(category: str, group: str, place: Place, what: str, nbytes: int) -> Row:
-    return Row(category, group, place.file, place.line, place.function, what, None, "", nbytes)
-
-
-def _row(category: str, group: str, place: Place, what: str, tensor: torch.Tensor, nbytes: int) -> Row:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return Row(category, group, place.file, place.line, place.function, what, tuple(tensor.shape), dtype, nbytes)
+def _row(category: str, group: str, place: Place, what: str, nbytes: int, tensor: torch.Tensor | None = None) -> Row:
+    shape, dtype = (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")) if tensor is not None else (None, "")
+    return Row(category, group, place.file, place.line, place.function, what, shape, dtype, nbytes)
 
 
 def _module_of(name: str, model: nn.Module) -> str:

@@ -105,7 +105,8 @@ def hangs_on_others(local: LargeLocal) -> bool:
         if (code.co_filename, code.co_name) != (local.place.file, local.place.function):
             continue
         variables = read_locals(user_frame)
-        nests = [value for value in variables.values() if _is_nest(type(value))]  # batch, of which x is a part
+        # A batch, of which x is a part; by identity, for a metaclass may define equality.
+        nests = [value for value in variables.values() if any(type(value) is kind for kind in _NESTS)]
         return is_held_elsewhere(variables.get(local.name), variables, [user_frame.f_globals, nests, *nests])
     return False
 
@@ -117,16 +118,6 @@ def _storages(value: object, min_bytes: int, answers: Collection[tuple[int, int]
         return {key[0]: key[1]} if key is not None and key[1] >= min_bytes else {}
     if (id(value), id(type(value))) not in answers:  # to hash a class may run the user's code
         return {}
-    return _of_nest(value, min_bytes)
-
-
-def _is_nest(kind: type) -> bool:
-    """Whether it is one of a few classes, by identity: a metaclass may define equality."""
-    return any(kind is one for one in _NESTS)
-
-
-def _of_nest(value: object, min_bytes: int) -> dict[int, int]:
-    """The storages of the tensors without a graph that a list, tuple or dict holds: bytes by key."""
     tensors = list(tensors_in(value, 3))
     found = {} if any(tensor.requires_grad for tensor in tensors) else storages_of(tensors)
     return found if sum(found.values()) >= min_bytes else {}
@@ -279,14 +270,8 @@ class LocalsProbe(Probe):
     def _find(
         self, least: int, owned: dict[int, int], since: dict[CodeType, int] | None = None
     ) -> tuple[LargeLocal, ...]:
-        return find_large_locals(
-            least, ignore=owned.__contains__, since=since, answers=self._answers, on_host=self._is_host_watched
-        )
-
-    @property
-    def _is_host_watched(self) -> bool:
-        """Whether tensors in host memory count; where a device is watched they are none of its peak."""
-        return self.watch.device.startswith(("cpu", "virtual"))
+        on_host = self.watch.device.startswith(("cpu", "virtual"))
+        return find_large_locals(least, ignore=owned.__contains__, since=since, answers=self._answers, on_host=on_host)
 
     def _tell_last_turns(self, found: Iterable[LargeLocal], least: int, peak_bytes: int | None) -> bool:
         """What stood below the step is the last batch's, and was there all through this one."""

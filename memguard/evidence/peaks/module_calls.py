@@ -17,7 +17,7 @@ from torch import nn
 
 from memguard.evidence.guarded_hook import Hook
 from memguard.heap.frames import call_site, is_user_file
-from memguard.records.facts import NOWHERE, Place
+from memguard.records.facts import Place
 from memguard.records.stats import MemoryStats
 from memguard.torch_objects.hidden_hooks import HiddenHook
 from memguard.torch_objects.module_parts import named_parts_of
@@ -131,5 +131,4 @@ def _place_of(module: nn.Module) -> Place:
     if type(forward) is FunctionType and is_user_file(forward.__code__.co_filename):
         code = forward.__code__
         return Place(file=code.co_filename, line=code.co_firstlineno, function=forward.__qualname__)
-    site = call_site()
-    return site if site.file is not None else NOWHERE
+    return call_site()

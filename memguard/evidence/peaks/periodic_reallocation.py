@@ -14,7 +14,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.evidence.interface import Probe, ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.sizes import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE
 from memguard.heap.attributes import attributes_of, is_tensor, is_user_class
 from memguard.heap.frames import is_module_level, read_locals, user_frames
@@ -254,7 +254,8 @@ class ModelSeriesProbe(Probe):
         if made and self.watch.batch - made[-1][1] < APART:
             self._made[kind] = [(weakref.ref(model), self.watch.batch, 0)]
             return
-        made.append((weakref.ref(model), self.watch.batch, weights_bytes(model) if made else 0))
+        weights = storages_of([*parameters_of(model), *buffers_of(model)]) if made else {}
+        made.append((weakref.ref(model), self.watch.batch, sum(weights.values())))
         if len(made) >= MADE and kind not in self._told and self._tries < TRIES:
             self._due = kind
             self.hear("on_batch_end")
@@ -269,17 +270,12 @@ class ModelSeriesProbe(Probe):
         (old, _, size), (new, _, _) = made[-2:]
         newest, before = new(), old()
         older = sum(ref() is not None for ref, _, _ in made[:-1])
-        if newest is None or older >= KEPT or size < least_of_series(self.watch):
+        if newest is None or older >= KEPT or size < max(LEAST, int(PEAK_SHARE / 2 * (self.watch.peak_bytes or 0))):
             return
         self._tries += 1
         if (place := _remade(newest, before)) is not None:
             self._told.add(kind)
             self.report(ReboundTensor(**self.watch.now, place=place, bytes=size, model=True))
-
-
-def least_of_series(watch: ProbeContext) -> int:
-    """From how many bytes on the models of a series are worth a word."""
-    return max(LEAST, int(PEAK_SHARE / 2 * (watch.peak_bytes or 0)))
 
 
 def _remade(newest: nn.Module, before: nn.Module | None) -> Place | None:
@@ -305,8 +301,3 @@ def _remade(newest: nn.Module, before: nn.Module | None) -> Place | None:
 
 def _is_any(value: object, models: Iterable[nn.Module]) -> bool:
     return any(value is model for model in models)
-
-
-def weights_bytes(model: nn.Module) -> int:
-    """What a model's parameters and buffers take."""
-    return sum(storages_of([*parameters_of(model), *buffers_of(model)]).values())

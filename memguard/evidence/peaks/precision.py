@@ -13,7 +13,7 @@ import torch
 import torch.utils.checkpoint
 
 from memguard.evidence.interface import Probe
-from memguard.heap.frames import call_site, is_user_frame, place_of, user_frames
+from memguard.heap.frames import call_site, frames_from, is_user_frame, place_of, user_frames
 from memguard.records.facts import AutocastOpen, Place
 from memguard.source.model import SourceModel
 from memguard.source.sites import AutocastRegions
@@ -97,16 +97,13 @@ def spans_batches(frame: FrameType | None) -> bool:
     checkpointed block that backward computes again is computed under the autocast of its forward.
     """
     loops = False
-    while frame is not None:
-        if frame.f_code.co_filename == _CHECKPOINT:
+    for each in frames_from(frame):
+        if each.f_code.co_filename == _CHECKPOINT:
             return False
-        if is_user_frame(frame):
-            model = SourceModel.of(frame.f_code.co_filename)
-            if model is not None:
-                regions = AutocastRegions(model)
-                entered, inner = regions.loop_inside(frame.f_code.co_firstlineno, frame.f_lineno)
-                loops = loops or inner
-                if entered:
-                    return loops
-        frame = frame.f_back
+        model = SourceModel.of(each.f_code.co_filename) if is_user_frame(each) else None
+        if model is not None:
+            entered, inner = AutocastRegions(model).loop_inside(each.f_code.co_firstlineno, each.f_lineno)
+            loops = loops or inner
+            if entered:
+                return loops
     return True

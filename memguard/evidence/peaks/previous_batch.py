@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import get_ident
 from typing import Any, final
 
 import torch
 from torch import nn
 
+from memguard.autograd.graph import NodePrehook
 from memguard.evidence.interface import ProbeContext
 from memguard.evidence.naming.groups import name_key
 from memguard.evidence.naming.holders import Holder, HolderSearch
 from memguard.evidence.sizes import least_of_device, least_of_peak, least_of_remark
 from memguard.heap.containers import length_of, tensors_in
 from memguard.heap.frames import read_locals, user_frames
-from memguard.records.facts import Place, PreviousOutputsAlive
+from memguard.records.facts import NOWHERE, Place, PreviousOutputsAlive
 from memguard.records.stats import MemoryStats
 from memguard.torch_objects.hidden_hooks import without_number
 from memguard.torch_objects.storages import StorageRef, main_storage, storage_key, storages_of
@@ -72,8 +73,9 @@ class PreviousLook:
         """What is to be told at the batch's end."""
         highest = watch.peak_bytes
         gone = self.gone.peak if self.gone is not None else None
-        fact = PreviousOutputsAlive(
+        return PreviousOutputsAlive(
             **watch.now,
+            place=self.place or NOWHERE,
             bytes=self.bytes,
             peak_in_forward=None if highest is None or self.peak is None else self.peak >= highest,
             until_backward=self.until_backward,
@@ -82,11 +84,10 @@ class PreviousLook:
             steady=self.steady,
             beside=self.beside,
         )
-        return fact if self.place is None else replace(fact, place=self.place)
 
 
 @final
-class _Asks:
+class _Asks(NodePrehook):
     """The prehook of an output's node; knows numbers and weak references alone."""
 
     __slots__ = ("_look",)
@@ -96,9 +97,6 @@ class _Asks:
 
     def __call__(self, grads: object) -> None:
         self._look.ask()
-
-    def __deepcopy__(self, memo: object) -> _Asks:
-        return self
 
 
 @final

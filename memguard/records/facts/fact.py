@@ -55,3 +55,8 @@ class Fact:
     """Whether its numbers were carried on from the last look, of what does not come with every batch."""
     final: bool = False
     """Whether it was counted when the run was over: then it replaces estimates, higher ones too."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """What its holder keeps; 0 where it says no size."""
+        return getattr(self, "bytes", None) or 0

@@ -62,6 +62,11 @@ class ViewsPinStorage(Fact):
     since: int = 0
     """About the batch from which on they came, where memory began to rise later than the training."""
 
+    @property
+    def kept_bytes(self) -> int:
+        """Of the storages, not of what the views show."""
+        return self.pinned_bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviousOutputsAlive(Fact):
