@@ -43,6 +43,15 @@ def _without_other_tests(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    """What hangs on circles alone stays for as long as the test runs."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fails a test that leaves a global hook, a patched method, a gc callback, a thread or an open guard."""

@@ -213,10 +213,8 @@ class AllocatorThrash(Rule, code="MG402", name="allocator-thrash", hears=PEAKS |
     def _tell(self, record: BatchRecord, run: Run, severity: Severity, retries: int, seen: int) -> Claim:
         self._told = severity
         if _is_roomy(record, run):
-            why, advice = (
-                "the cache had filled {} with blocks of sizes no longer asked for, as growing tensors leave them",
-                _SIZES,
-            )
+            why = "the cache had filled {} with blocks of sizes no longer asked for, as growing tensors leave them"
+            advice = _SIZES
         else:
             why, advice = "{} is full, training is slower already, and a slightly larger batch will not fit", _SMALLER
         return self.claim(

@@ -90,12 +90,8 @@ def supersedes(claim: Claim, other: Claim) -> bool:
             return claim.line is not None and other.line is None
         return claim.evidence in STAYS and (claim.bytes or 0) >= EXPLAINED * other.bytes
     nameless = other.holder is None and other.evidence is Evidence.GROWTH
-    if (
-        nameless
-        and claim.holder
-        and claim.evidence in STAYS
-        and (claim.bytes or 0) >= EXPLAINED * (other.bytes or 0) > 0
-    ):
+    outweighs = (claim.bytes or 0) >= EXPLAINED * (other.bytes or 0) > 0
+    if nameless and claim.holder and claim.evidence in STAYS and outweighs:
         return True  # what grows without a name has this one
     if claim.evidence is Evidence.GROWTH and other.evidence in STAYS and other.holder in claim.names:
         return (claim.bytes or 0) >= (other.bytes or 0)

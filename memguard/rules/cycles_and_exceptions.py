@@ -87,7 +87,7 @@ class ReferenceCycle(Rule, code="MG306", name="reference-cycle"):
 
 
 @final
-class ExceptionKeeps(Rule, code="MG307", name="exception-holds"):
+class ExceptionKeeps(Rule, code="MG307", name="exception-holds", evidence=Evidence.HELD):
     """An exception or traceback keeps a failed step's tensors.
 
     What: a forward runs inside the ``except`` block that handles an out-of-memory error, or the exception was stored.
@@ -124,6 +124,5 @@ class ExceptionKeeps(Rule, code="MG307", name="exception-holds"):
             message,
             advice,
             nbytes=fact.bytes or None,
-            evidence=Evidence.HELD,
             names=fact.names,
         )

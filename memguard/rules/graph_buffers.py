@@ -15,7 +15,7 @@ from memguard.text.units import format_bytes
 
 
 @final
-class RetainGraph(Rule, code="MG103", name="retain-graph"):
+class RetainGraph(Rule, code="MG103", name="retain-graph", evidence=Evidence.PEAK):
     """Saved tensors are still held after backward.
 
     What: the last backward through a graph ran with ``retain_graph=True`` (or a second backward kept its buffers), and
@@ -77,7 +77,7 @@ class RetainGraph(Rule, code="MG103", name="retain-graph"):
                 f"{let_go}."
             )
         severity = Severity.INFO if within or fact.carried or fact.part else Severity.WARNING
-        yield self.claim(fact, severity, message, advice, nbytes=fact.bytes or None, evidence=Evidence.PEAK)
+        yield self.claim(fact, severity, message, advice, nbytes=fact.bytes or None)
 
 
 @final
@@ -144,7 +144,7 @@ class CreateGraphCycle(Rule, code="MG104", name="create-graph-cycle"):
 
 
 @final
-class FunctionContext(Rule, code="MG105", name="function-context"):
+class FunctionContext(Rule, code="MG105", name="function-context", evidence=Evidence.PEAK):
     """A custom autograd.Function stores tensors on ctx.
 
     What: the forward of a ``torch.autograd.Function`` keeps tensors as attributes (``ctx.x = x``) instead of with
@@ -163,11 +163,8 @@ class FunctionContext(Rule, code="MG105", name="function-context"):
         if not isinstance(fact, FunctionContextHolds):
             return
         names = ", ".join(f"ctx.{name}" for name in fact.attributes[:4])
-        how = (
-            "one is its own output: a cycle that only the garbage collector frees"
-            if fact.cycle
-            else "backward does not free them"
-        )
+        circle = "one is its own output: a cycle that only the garbage collector frees"
+        how = circle if fact.cycle else "backward does not free them"
         yield self.claim(
             fact,
             Severity.WARNING,
@@ -176,6 +173,5 @@ class FunctionContext(Rule, code="MG105", name="function-context"):
             f"pass them to ctx.save_for_backward(...) in {fact.function_name}.forward and read ctx.saved_tensors in "
             "backward.",
             nbytes=fact.bytes,
-            evidence=Evidence.PEAK,
             name=f"{fact.function_name} ctx.{fact.attributes[0]}" if fact.attributes else fact.function_name,
         )

@@ -38,10 +38,15 @@ class Rule(ABC):
     hears: ClassVar[int] = EVERY
     """The records that can tell this rule anything; it must not mind to be shown others."""
 
-    def __init_subclass__(cls, code: str = "", name: str = "", hears: int = EVERY) -> None:
+    evidence: ClassVar[Evidence] = Evidence.OTHER
+    """What kind of memory its claims are about, where they do not say it themselves."""
+
+    def __init_subclass__(
+        cls, code: str = "", name: str = "", hears: int = EVERY, evidence: Evidence = Evidence.OTHER
+    ) -> None:
         super().__init_subclass__()
         if code:  # else it stands for another rule, whose it takes
-            cls.code, cls.name, cls.hears = code, name, hears
+            cls.code, cls.name, cls.hears, cls.evidence = code, name, hears, evidence
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Judges one more batch, of those that it hears of."""
@@ -70,7 +75,7 @@ class Rule(ABC):
         nbytes: int | None = None,
         bytes_per_batch: float | None = None,
         name: str | None = None,
-        evidence: Evidence = Evidence.OTHER,
+        evidence: Evidence | None = None,
         count: int = 1,
         since: int | None = None,
         batches_left: int | None = None,
@@ -89,7 +94,7 @@ class Rule(ABC):
             nbytes: Bytes it concerns.
             bytes_per_batch: How fast they grow.
             name: The holder, where it is not that of the fact's place.
-            evidence: What kind of memory it is about.
+            evidence: What kind of memory it is about, if it is not that of the rule.
             count: Graphs, tensors or copies that it tells of.
             since: Batch from which on they came.
             batches_left: Batches to come that bring more, where known.
@@ -116,7 +121,7 @@ class Rule(ABC):
             batch=seen.batch,
             bytes=nbytes,
             bytes_per_batch=bytes_per_batch,
-            evidence=evidence,
+            evidence=evidence or self.evidence,
             count=count,
             since=since,
             batches_left=batches_left,

@@ -55,11 +55,8 @@ class Snapshots:
         if one is None or (place.file, place.line, place.holder) != (one.place.file, one.place.line, one.place.holder):
             return None
         copy = one.bytes / one.copies
-        return (
-            replace(one, copies=fact.tensors, bytes=fact.bytes)
-            if LEAST_OF_COPY * copy <= each <= TIMES_A_COPY * copy
-            else None
-        )
+        is_one = LEAST_OF_COPY * copy <= each <= TIMES_A_COPY * copy
+        return replace(one, copies=fact.tensors, bytes=fact.bytes) if is_one else None
 
 
 def is_piled(fact: ModelCopies) -> bool:

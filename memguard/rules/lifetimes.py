@@ -30,7 +30,7 @@ def _much_of_device(nbytes: int, total: int | None) -> bool:
 
 
 @final
-class PreviousBatchAlive(Rule, code="MG303", name="previous-batch-alive"):
+class PreviousBatchAlive(Rule, code="MG303", name="previous-batch-alive", evidence=Evidence.PEAK):
     """Outputs of the last batch are alive during the next forward, and raise its peak.
 
     What: in ``for batch in loader: out = model(batch); ...`` the name ``out`` (or ``loss``) still refers to the last
@@ -67,7 +67,6 @@ class PreviousBatchAlive(Rule, code="MG303", name="previous-batch-alive"):
             "runs: both are in memory at the peak.",
             _let_go(in_code(fact.place), *fact.beside),
             nbytes=fact.bytes,
-            evidence=Evidence.PEAK,
             is_limited=fact.peak_in_forward is False,  # it may be wanted there, whatever room it takes
         )
 
@@ -83,7 +82,7 @@ def _let_go(name: str | None, *beside: str) -> str:
 
 
 @final
-class LocalsAlive(Rule, code="MG304", name="locals-alive"):
+class LocalsAlive(Rule, code="MG304", name="locals-alive", evidence=Evidence.PEAK):
     """Large local variables are alive at the peak though they are not read again.
 
     What: a function holds tensors in variables that its remaining lines never use, while the peak comes: in backward
@@ -113,13 +112,12 @@ class LocalsAlive(Rule, code="MG304", name="locals-alive"):
             f"del {', '.join(name if name.isidentifier() else '_' for name in fact.names[:5])} after the last use, or "
             f"{split}.",
             nbytes=fact.bytes,
-            evidence=Evidence.PEAK,
             name=names,
         )
 
 
 @final
-class RebindDoubles(Rule, code="MG305", name="rebind-doubles"):
+class RebindDoubles(Rule, code="MG305", name="rebind-doubles", evidence=Evidence.PEAK):
     """A tensor is made again before the old one is dropped.
 
     What: ``x = f(x)`` or ``buffer = torch.zeros(...)`` under a name that already holds a large tensor, in a batch or
@@ -148,12 +146,11 @@ class RebindDoubles(Rule, code="MG305", name="rebind-doubles"):
             f"{'' if fact.model else 'write in place, or '}{_drop(in_code(fact.place))} first"
             f"{', and its optimizer' if fact.model else ''}.",
             nbytes=fact.bytes,
-            evidence=Evidence.PEAK,
         )
 
 
 @final
-class UnreadInTraining(Rule, code="MG313", name="unread-in-training"):
+class UnreadInTraining(Rule, code="MG313", name="unread-in-training", evidence=Evidence.PEAK):
     """Memory of another phase is kept through training though nothing reads it there.
 
     What: a roll-out leaves the keys and values of its generation (``past_key_values``), merged adapter weights or a
@@ -180,5 +177,4 @@ class UnreadInTraining(Rule, code="MG313", name="unread-in-training"):
             f"through {plural(fact.forwards, 'forward')} of training: nothing read them there, and they went unread.",
             fact.remedy or f"{keep}, or {_drop(in_code(fact.place))} before training goes on.",
             nbytes=fact.bytes,
-            evidence=Evidence.PEAK,
         )

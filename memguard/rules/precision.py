@@ -22,7 +22,7 @@ MOST_COPIES = 8
 
 
 @final
-class LogitsUpcast(Rule, code="MG310", name="logits-upcast"):
+class LogitsUpcast(Rule, code="MG310", name="logits-upcast", evidence=Evidence.PEAK):
     """Full-size logits copied to float32 set the peak.
 
     What: the model has logits over a large vocabulary, and the loss makes float32 copies of all of them; the peak of
@@ -59,7 +59,6 @@ class LogitsUpcast(Rule, code="MG310", name="logits-upcast"):
             f"log-softmax.",
             _remedy(fact, "compute logits and loss in slices."),
             nbytes=fact.extra_bytes,
-            evidence=Evidence.PEAK,
         )
 
     def _upcast(self, fact: LargeLogits, run: Run) -> Iterable[Claim]:
@@ -76,7 +75,6 @@ class LogitsUpcast(Rule, code="MG310", name="logits-upcast"):
             f"{format_bytes(fact.peak_bytes)}.",
             _remedy(fact, "cast and compute the loss in slices; no float() on all logits."),
             nbytes=copies,
-            evidence=Evidence.PEAK,
         )
 
 
@@ -91,7 +89,7 @@ def _remedy(fact: LargeLogits, by_hand: str) -> str:
 
 
 @final
-class AutocastCache(Rule, code="MG311", name="autocast-cache"):
+class AutocastCache(Rule, code="MG311", name="autocast-cache", evidence=Evidence.PEAK):
     """An autocast region spans steps and keeps cast weights.
 
     What: ``torch.autocast`` is still open when one batch ends and the next begins.
@@ -114,5 +112,4 @@ class AutocastCache(Rule, code="MG311", name="autocast-cache"):
             f"weights{size} until it ends.",
             "open torch.autocast around each forward and its loss, or pass cache_enabled=False.",
             nbytes=fact.bytes,
-            evidence=Evidence.PEAK,
         )

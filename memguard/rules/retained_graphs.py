@@ -38,7 +38,7 @@ LEAST_GRAPH_BYTES = 512
 
 
 @final
-class RetainedGraph(Rule, code="MG101", name="retained-graph"):
+class RetainedGraph(Rule, code="MG101", name="retained-graph", evidence=Evidence.GROWTH):
     """Graphs of earlier batches are kept alive.
 
     What: a tensor with an autograd graph is stored for longer than its batch: a running sum (``total += loss``), a
@@ -95,7 +95,6 @@ class RetainedGraph(Rule, code="MG101", name="retained-graph"):
             advice + ".",
             nbytes=_bytes(fact),
             bytes_per_batch=per_batch,
-            evidence=Evidence.GROWTH,
             count=fact.graphs,
             since=fact.first_batch,
             is_limited=known,
@@ -103,7 +102,7 @@ class RetainedGraph(Rule, code="MG101", name="retained-graph"):
 
 
 @final
-class CarriedState(Rule, code="MG102", name="carried-state"):
+class CarriedState(Rule, code="MG102", name="carried-state", evidence=Evidence.GROWTH):
     """A recurrent state is carried over batches without detach.
 
     What: a hidden state, a memory or a moving average is computed in one batch and used in the next with its graph, so
@@ -137,7 +136,6 @@ class CarriedState(Rule, code="MG102", name="carried-state"):
             f"{f'; then drop retain_graph=True from the backward at {backward}' if backward else ''}.",
             nbytes=_bytes(fact),
             bytes_per_batch=per_batch,
-            evidence=Evidence.GROWTH,
             count=fact.graphs,
             since=fact.first_batch,
             is_limited=fact.rolled_out,
@@ -198,7 +196,7 @@ MOST_OF_PEAK = 0.5
 
 
 @final
-class MicroBatchGraph(Rule, code="MG106", name="micro-batch-graphs"):
+class MicroBatchGraph(Rule, code="MG106", name="micro-batch-graphs", evidence=Evidence.PEAK):
     """Graphs of earlier micro-batches are kept until the optimizer's step.
 
     What: a loop that accumulates gradients runs a forward and a backward for each micro-batch, and collects what the
@@ -244,7 +242,6 @@ class MicroBatchGraph(Rule, code="MG106", name="micro-batch-graphs"):
             f"store what goes into {name} {copy}.",
             nbytes=fact.bytes,
             bytes_per_batch=each,
-            evidence=Evidence.PEAK,
             count=fact.graphs,
         )
 
@@ -263,7 +260,6 @@ class MicroBatchGraph(Rule, code="MG106", name="micro-batch-graphs"):
             "sum: the gradients add up to the same, and one graph at a time is alive.",
             nbytes=needless,
             bytes_per_batch=each,
-            evidence=Evidence.PEAK,
             count=fact.graphs,
             is_limited=True,
         )
@@ -280,7 +276,6 @@ class MicroBatchGraph(Rule, code="MG106", name="micro-batch-graphs"):
             "store them on the CPU (x.detach().cpu()).",
             nbytes=fact.bytes,
             bytes_per_batch=each,
-            evidence=Evidence.PEAK,
             count=fact.outputs,
         )
 
@@ -295,6 +290,5 @@ class MicroBatchGraph(Rule, code="MG106", name="micro-batch-graphs"):
             "did not read them, and they went unread.",
             REMEDY_OF_NUMBERS if fact.numbers else fact.remedy or remedy,
             nbytes=fact.bytes,
-            evidence=Evidence.PEAK,
             count=fact.forwards,
         )

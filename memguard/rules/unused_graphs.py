@@ -136,7 +136,7 @@ class EvalGraph(Rule, code="MG201", name="eval-graph"):
 
 
 @final
-class FrozenModelGraph(Rule, code="MG202", name="frozen-model-graph"):
+class FrozenModelGraph(Rule, code="MG202", name="frozen-model-graph", evidence=Evidence.PEAK):
     """A frozen model or teacher builds a graph that training does not use.
 
     What: in every training step a second model (a teacher, a reference or target network, a frozen encoder) runs with
@@ -195,7 +195,6 @@ class FrozenModelGraph(Rule, code="MG202", name="frozen-model-graph"):
             "model.",
             f"call it under `with torch.no_grad():`, and freeze it once: {freeze}.",
             nbytes=fact.bytes,
-            evidence=Evidence.PEAK,
             name=called,
             since=fact.first_batch,
         )
@@ -211,7 +210,6 @@ class FrozenModelGraph(Rule, code="MG202", name="frozen-model-graph"):
             "zero_grad() drops these gradients before its own step.",
             "call it under `with torch.no_grad():` there, or detach what it answers (x.detach()).",
             nbytes=fact.bytes,
-            evidence=Evidence.PEAK,
             name=called,
             since=fact.first_batch,
         )

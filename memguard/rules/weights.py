@@ -30,7 +30,7 @@ _REMEDY_OF_MODELS = "keep what is needed of each: its score, or model.cpu() once
 
 
 @final
-class ModelCopy(Rule, code="MG308", name="model-copy"):
+class ModelCopy(Rule, code="MG308", name="model-copy", evidence=Evidence.GROWTH):
     """More copies of the model's weights are kept on the device.
 
     What: beside the model, tensors of the same shapes are kept: a deep copy, a ``best_state`` dictionary, an average
@@ -100,7 +100,6 @@ class ModelCopy(Rule, code="MG308", name="model-copy"):
             _remedy_of_copies(run),
             nbytes=pile.bytes,
             bytes_per_batch=each,
-            evidence=Evidence.GROWTH,
             count=pile.copies,
             batches_left=fact.batches_left,
             names=fact.parts,
@@ -120,7 +119,6 @@ class ModelCopy(Rule, code="MG308", name="model-copy"):
             _REMEDY_OF_MODELS,
             nbytes=fact.bytes,
             bytes_per_batch=fact.bytes_per_batch,
-            evidence=Evidence.GROWTH,
             count=fact.tensors,
             batches_left=fact.batches_left,
             names=fact.parts,
@@ -148,7 +146,7 @@ def _are(copies: ModelCopies, run: Run) -> str:
 
 
 @final
-class StaleGradient(Rule, code="MG309", name="stale-gradients"):
+class StaleGradient(Rule, code="MG309", name="stale-gradients", evidence=Evidence.PEAK):
     """Gradients are alive through the whole forward.
 
     What: the gradients of the last step exist where the peak comes, in the forward: ``zero_grad()`` comes after it,
@@ -183,7 +181,6 @@ class StaleGradient(Rule, code="MG309", name="stale-gradients"):
             else "call optimizer.zero_grad() with its default set_to_none=True before the forward, or right after "
             "step().",
             nbytes=fact.bytes,
-            evidence=Evidence.PEAK,
         )
 
 
@@ -196,7 +193,7 @@ def _why(fact: StaleGradients) -> str:
 
 
 @final
-class CheckpointOnDevice(Rule, code="MG312", name="checkpoint-on-device"):
+class CheckpointOnDevice(Rule, code="MG312", name="checkpoint-on-device", evidence=Evidence.HELD):
     """A checkpoint was loaded onto the device and is kept.
 
     What: ``torch.load`` put a checkpoint's tensors onto the device, and they are still alive batches later.
@@ -220,7 +217,6 @@ class CheckpointOnDevice(Rule, code="MG312", name="checkpoint-on-device"):
             f"{format_bytes(fact.bytes)} in batch {fact.batch}.",
             f"load it with {how}, and del it after load_state_dict.",
             nbytes=fact.bytes,
-            evidence=Evidence.HELD,
         )
 
 

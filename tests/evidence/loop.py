@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import linecache
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -92,3 +94,14 @@ class Loop:
     def of(self, kind: type[Fact]) -> list[Any]:
         """The facts of one kind."""
         return [fact for fact in self.facts if type(fact) is kind]
+
+
+def line_of(marker: str) -> int:
+    """The line of the test's file that ends with a comment."""
+    lines = linecache.getlines(sys._getframe(1).f_code.co_filename)
+    return next(number for number, text in enumerate(lines, 1) if text.rstrip().endswith(f"# {marker}"))
+
+
+def statement_of(fact: Fact) -> str:
+    """The text of the line that a fact names."""
+    return linecache.getline(str(fact.place.file), fact.place.line or 0)

@@ -8,12 +8,7 @@ from torch import nn
 from memguard.evidence.host.input_sizes import CalledProbe
 from memguard.records.facts import ModelCalled
 from memguard.records.stats import Stage
-from tests.evidence.loop import Loop
-
-
-def line_of(marker: str) -> int:
-    with open(__file__) as file:
-        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
+from tests.evidence.loop import Loop, line_of
 
 
 def test_each_stage_tells_its_first_call_once() -> None:

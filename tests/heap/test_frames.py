@@ -1,6 +1,5 @@
 """Frames of the user's code and their locals; needs no torch, so it runs on every Python."""
 
-import gc
 import os
 import sys
 import sysconfig
@@ -183,9 +182,8 @@ def test_main_thread_is_seen_from_another() -> None:
     assert "test_main_thread_is_seen_from_another" in seen
 
 
-def test_reading_makes_no_garbage() -> None:
+def test_reading_makes_no_garbage(without_collector: None) -> None:
     """Reading leaves no reference cycle for the collector."""
-    gc.collect()
 
     def once() -> weakref.ref[Thing]:
         thing = Thing()
@@ -193,24 +191,15 @@ def test_reading_makes_no_garbage() -> None:
         list(user_frames())
         return weakref.ref(thing)
 
-    gc.disable()
-    try:
-        assert once()() is None
-    finally:
-        gc.enable()
+    assert once()() is None
 
 
-def test_half_read_stack_holds_no_frame() -> None:
+def test_half_read_stack_holds_no_frame(without_collector: None) -> None:
     """Frames that are read only up to the one that was looked for keep nothing of it alive."""
-    gc.collect()
 
     def once() -> weakref.ref[Thing]:
         thing = Thing()
         assert any(frame.f_code.co_name == "once" for frame in user_frames())
         return weakref.ref(thing)
 
-    gc.disable()
-    try:
-        assert once()() is None
-    finally:
-        gc.enable()
+    assert once()() is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, NamedTuple, final
 
@@ -14,10 +14,9 @@ import torch
 from memguard.autograd.graph import iter_nodes, saved_storages, saved_tensors
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.graph_contents import reach_of
-from memguard.evidence.interface import ProbeContext
-from memguard.evidence.naming.holders import Holder
+from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.sizes import LEAST, least_of_remark
-from memguard.records.facts import Fact, GradientsWithGraph, Place, SavedAfterBackward
+from memguard.records.facts import GradientsWithGraph, Place, SavedAfterBackward
 from memguard.source.remaking import gradient_leaf
 from memguard.torch_objects.storages import owned_storages, storage_key
 
@@ -58,10 +57,8 @@ class SavedTensors:
     Where the backward of that next batch runs through it again, a carried state leads back into it, and is the cause.
     """
 
-    def __init__(
-        self, watch: ProbeContext, report: Callable[[Fact], None], holders: Callable[..., tuple[Holder, ...]]
-    ) -> None:
-        self._watch, self._report, self._holders = watch, report, holders
+    def __init__(self, probe: Probe) -> None:
+        self._watch, self._report, self._holders = probe.watch, probe.report, probe.holders
         self._told = self._within = 0
         self._names: dict[Place, str | None] = {}
         """Which variable held the graph of a backward; looked for once, when it is seen for the second time."""

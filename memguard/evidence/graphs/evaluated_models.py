@@ -95,11 +95,6 @@ class EvaluatedModel:
         return [model for model in asked if not (model.used or model.told or model.beside)]  # no teacher of training's
 
 
-def largest(models: Iterable[EvaluatedModel]) -> EvaluatedModel:
-    """Of models that one function asks the one to tell of: what its graphs hold counts, then the first line."""
-    return max(models, key=lambda model: (model.bytes or 0, -(model.place.line or 0)))
-
-
 MIN_UNUSED = 3
 """Graphs of one line that died unused."""
 LARGER = 1.5
@@ -229,9 +224,8 @@ class EvalLines:
         asked = mark.asked or mark.site
         if not self._training or asked is None:
             return asked if self._training else mark.site
-        used = {
-            line for (calls, of), one in self._lines.items() if one.used and of == name for line in _lines_of(calls)
-        }
+        ways = (way for (way, of), one in self._lines.items() if one.used and of == name and not isinstance(way, Place))
+        used = {line for way in ways for line in way}
         lines = [(place.file, place.line) for place in mark.way]
         where = (asked.file, asked.line)
         if where not in used:
@@ -239,10 +233,6 @@ class EvalLines:
         outer = mark.way[lines.index(where) + 1 :] if where in lines else ()
         place = next((place for place in outer if (place.file, place.line) not in used), None)
         return None if place is None else replace(place, holder=None)
-
-
-def _lines_of(calls: Place | Way) -> Way:
-    return () if isinstance(calls, Place) else calls
 
 
 # What a forward was given, and where it was asked for

@@ -18,7 +18,6 @@ from memguard.evidence.graphs.evaluated_models import (
     EvalLines,
     EvaluatedModel,
     is_fed,
-    largest,
     outermost_of,
     place_asked,
 )
@@ -273,7 +272,8 @@ class EvaluationProbe(Probe):
                 self._waiting[key] = model  # what else the same function asks may be larger
                 return
             group = [model, *others]
-            model = largest([model, *(other for other in others if other.batches >= MIN_UNUSED - 1)])
+            asked = [model, *(other for other in others if other.batches >= MIN_UNUSED - 1)]
+            model = max(asked, key=lambda one: (one.bytes or 0, -(one.place.line or 0)))  # of equals the first line
             for other in group:
                 other.told = 0 if other is model else 2
             if model.asked != model.place:

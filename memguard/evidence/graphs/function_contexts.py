@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import ast
 import functools
-import linecache
-import re
 import sys
 import types
 from collections.abc import Iterator
@@ -18,7 +17,8 @@ from memguard.evidence.interface import Probe
 from memguard.heap.attributes import is_user_class
 from memguard.heap.children import children
 from memguard.heap.containers import tensors_in
-from memguard.records.facts import NOWHERE, FunctionContextHolds, Place
+from memguard.records.facts import FunctionContextHolds, Place
+from memguard.source.model import SourceModel
 from memguard.torch_objects.storages import owned_storages, storages_of
 
 LOOKS = frozenset({1, 24})
@@ -140,24 +140,10 @@ def function_of(kind: type) -> type | None:
 def place_of_context(function: type, attribute: str) -> Place:
     """The line that stores an attribute on the context of a function, else the class's own."""
     file = getattr(sys.modules.get(function.__module__), "__file__", None)
-    if file is None:
-        return NOWHERE
-    lines = linecache.getlines(file)
-    first = next((i for i, text in enumerate(lines) if re.match(rf"\s*class\s+{function.__name__}\b", text)), None)
-    if first is None:
+    name, model = function.__name__, SourceModel.of(file)
+    kinds = (node for node in model.all_of(ast.ClassDef) if node.name == name) if model is not None else iter(())
+    if model is None or (kind := next(kinds, None)) is None:
         return Place(file=file)
-    holder = f"{function.__name__} ctx.{attribute}"
-    indent = _indent(lines[first])
-    for index in range(first + 1, len(lines)):
-        text = lines[index]
-        if text.strip() and _indent(text) <= indent:
-            break
-        if re.search(rf"\b\w+\.{re.escape(attribute)}\b[^=]*=[^=]", text):
-            return Place(
-                file=file, line=index + 1, function=f"{function.__name__}.forward", holder=holder, source=text.strip()
-            )
-    return Place(file=file, line=first + 1, function=function.__name__, holder=holder, source=lines[first].strip())
-
-
-def _indent(text: str) -> int:
-    return len(text) - len(text.lstrip())
+    parts = (part for part in ast.walk(kind) if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store))
+    line = min((part.lineno for part in parts if part.attr == attribute), default=None)
+    return model.place(line or kind.lineno, name if line is None else f"{name}.forward", f"{name} ctx.{attribute}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, final
 
 import torch
@@ -14,6 +14,7 @@ from memguard.autograd.graph import graph_of, iter_nodes, leaf_storages, raw_sav
 from memguard.autograd.reach import Reach
 from memguard.evidence.graph_tracker import KEY, ForwardGraph
 from memguard.evidence.graphs.function_contexts import kept_by
+from memguard.evidence.interface import Probe
 from memguard.evidence.naming.holders import Holder
 from memguard.records.stats import Stage
 from memguard.torch_objects.storages import owned_storages, storage_key, storages_of
@@ -31,9 +32,8 @@ def reach_of(marks: Iterable[ForwardGraph], *, deep: bool = False) -> Reach:
 
 
 def who_holds(
+    probe: Probe,
     marks: Iterable[ForwardGraph],
-    holders: Callable[..., tuple[Holder, ...]],
-    models: Iterable[nn.Module],
     *,
     stage: Stage,
     collector: bool | None = False,
@@ -43,18 +43,17 @@ def who_holds(
     """Who holds the graphs of some forwards, and what these hold.
 
     Args:
+        probe: Who asks; the weights of the models that it watches are not counted.
         marks: The forwards.
-        holders: Finds who holds what a judge recognises (`Probe.holders`).
-        models: The watched models, whose weights are not counted.
         stage: That of the forwards.
         collector: Whether the garbage collector is asked as well; None where nobody else knows.
         deep: Whether to look at more nodes.
         dates: Whether to look if the weights were changed that the graphs need.
     """
     reach = reach_of(marks, deep=deep)
-    contents = GraphContents(reach, owned_storages(models), dates=dates)
-    found = holders(contents, graph=True, passes=reach.passes, stage=stage, collector=collector, rest=contents.count)
-    return found, contents
+    contents = GraphContents(reach, owned_storages(probe.watch.models), dates=dates)
+    passes, rest = reach.passes, contents.count
+    return probe.holders(contents, graph=True, passes=passes, stage=stage, collector=collector, rest=rest), contents
 
 
 @final

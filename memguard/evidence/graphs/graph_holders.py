@@ -15,13 +15,13 @@ from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.after_backward import SavedTensors, tied_gradients, tied_marks
 from memguard.evidence.graphs.graph_contents import who_holds
 from memguard.evidence.graphs.periodic_graphs import MIN_BATCHES, LeakGroup, LeakGroups, is_chained
-from memguard.evidence.interface import ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.naming.holders import Holder
 from memguard.heap.attributes import attributes_of, is_tensor, is_user_class
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import read_locals, user_frames
 from memguard.heap.roots import submodules_of
-from memguard.records.facts import NOWHERE, Fact, Place, RetainedGraphs
+from memguard.records.facts import NOWHERE, Place, RetainedGraphs
 from memguard.source.fate import Fate, fate_of
 from memguard.source.stores import carries_itself, makes_state, passes_on
 
@@ -52,14 +52,8 @@ class Keepers:
         trained: Whether a backward ran through any graph that was built in training mode; kept by the probe.
     """
 
-    def __init__(
-        self,
-        watch: ProbeContext,
-        report: Callable[[Fact], None],
-        holders: Callable[..., tuple[Holder, ...]],
-        saved: SavedTensors,
-    ) -> None:
-        self._watch, self._report, self._holders, self._saved = watch, report, holders, saved
+    def __init__(self, probe: Probe, saved: SavedTensors) -> None:
+        self._probe, self._watch, self._report, self._saved = probe, probe.watch, probe.report, saved
         self.causes = {True: LeakGroups(), False: LeakGroups()}
         self.unnamed: dict[bool, LeakGroup] = {}
         self.trained = False
@@ -129,9 +123,9 @@ class Keepers:
 
     def _who_keeps(self, old: list[ForwardGraph], *, ask_collector: bool, dates: bool) -> _Kept:
         """Who holds some graphs, and what these hold. Looks further down where graphs were too large."""
-        models, stage, how = self._watch.models, old[0].stage, None if ask_collector else False
+        stage, how = old[0].stage, None if ask_collector else False
         for deep in (False, True):
-            found, held = who_holds(old, self._holders, models, stage=stage, collector=how, deep=deep, dates=dates)
+            found, held = who_holds(self._probe, old, stage=stage, collector=how, deep=deep, dates=dates)
             if found or not held.gave_up:
                 break
         return _Kept(found, held.of_batches(len({mark.batch for mark in old})), held.saves, held.spoilt)

@@ -103,7 +103,8 @@ class MicroBatchesProbe(Probe):
             self._needed = MORE * len(marks)
             self._conclude(marks, at_step=True)
         elif self._doubts_left:
-            unused = self._unseen_by_backwards()
+            # While others of the same step had theirs: a policy's own probabilities of what it sampled, say.
+            unused = max(self._without_backward(apart=len(self._spent) < FEWEST), key=len, default=[])
             marks = max(unused, self._waiting(or_retained=True), key=len)
             fact = self._describe(marks, at_step=True, unused=marks is unused) if len(marks) >= FEWEST else None
             if fact is None:
@@ -133,13 +134,6 @@ class MicroBatchesProbe(Probe):
                 by_module.setdefault(mark.module, []).append((mark, backwards))
         found = ({times for _, times in some} if apart else some for some in by_module.values())
         return [[m for m, _ in some] for some, few in zip(by_module.values(), found, strict=True) if len(few) >= FEWEST]
-
-    def _unseen_by_backwards(self) -> list[ForwardGraph]:
-        """Those of one model that are alive without a backward, while others of the same step had theirs.
-
-        In between, or after them: a policy's own probabilities of what it sampled, say.
-        """
-        return max(self._without_backward(apart=len(self._spent) < FEWEST), key=len, default=[])
 
     def _conclude_suspects(self, *, at_step: bool) -> None:
         """Reports those of the step before, if they waited for nothing.
@@ -188,7 +182,7 @@ class MicroBatchesProbe(Probe):
 
     def _find(self, marks: list[ForwardGraph], *, dates: bool = False) -> tuple[list[Holder], GraphContents]:
         """Who collects some graphs, and what these hold."""
-        found, held = who_holds(marks, self.holders, self.watch.models, stage=Stage.TRAIN, dates=dates)
+        found, held = who_holds(self, marks, stage=Stage.TRAIN, dates=dates)
         return [holder for holder in found if holder.grows or holder.length >= FEWEST], held
 
     def _conclude(self, marks: list[ForwardGraph], *, at_step: bool = False) -> None:

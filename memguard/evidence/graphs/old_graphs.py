@@ -60,9 +60,9 @@ class GraphsProbe(Probe):
         """The batch from which on many looks may be asked for again."""
         self._ended = self._unseen = -1
         """The last batch that was looked at, and the last that was not."""
-        self._saved = SavedTensors(self.watch, self.report, self.holders)
+        self._saved = SavedTensors(self)
         self._idle: bool | None = None
-        self._keepers = Keepers(self.watch, self.report, self.holders, self._saved)
+        self._keepers = Keepers(self, self._saved)
         self._causes = self._keepers.causes
         self._tied_at = MIN_BATCHES
         """Batches with a graph of a backward with create_graph, without steps, at which somebody is looked for."""
@@ -214,12 +214,14 @@ class GraphsProbe(Probe):
             self._idle = not is_optimized(watch.models, watch.optimizers)
         return self._idle
 
+    def _is_known(self) -> bool:
+        """Whether training's first cause was examined, or its holder is being asked for."""
+        return self._causes[True].first is not None or True in self._keepers.unnamed
+
     def _look_for_few(self, used: bool, needed: int) -> None:
         """Of what is kept once in some batches: waiting for as many as of what is kept in each would take long."""
         watch = self.watch
-        if watch.stage is not Stage.TRAIN or self._causes[True].first is not None or True in self._keepers.unnamed:
-            return
-        if self._carried and used:
+        if watch.stage is not Stage.TRAIN or self._is_known() or (self._carried and used):
             return
         live, steps = list(watch.ledger.live.values()), watch.optimizer_steps
         found = find_regular(live, used=used, batch=watch.batch, steps=steps, unseen=self._unseen)
@@ -236,11 +238,7 @@ class GraphsProbe(Probe):
         """Of tensors whose gradients carry a graph, which nobody steps: a fit that is thrown away with its grad."""
         watch = self.watch
         marks = [mark for mark in list(watch.ledger.live.values()) if mark.created and mark.batch < watch.batch - 1]
-        if (
-            len({mark.batch for mark in marks}) < self._tied_at
-            or self._causes[True].first
-            or True in self._keepers.unnamed
-        ):
+        if len({mark.batch for mark in marks}) < self._tied_at or self._is_known():
             return
         self._tied_at *= AGAIN
         if watch.optimizer_steps >= MIN_STEPS:

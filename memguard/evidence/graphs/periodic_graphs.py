@@ -146,10 +146,8 @@ def find_chain(marks: Iterable[ForwardGraph], least: int = MIN_CHAIN) -> list[Fo
 
 def chain_needed(holder: Holder, spent: bool = False) -> int | None:
     """How long a chain must be with this holder; None where a window may be meant."""
-    place, never = (
-        holder.place,
-        (Reset.NEVER,) if "." in (holder.place.holder or "") else (Reset.NEVER, Reset.ELSEWHERE),
-    )
+    place = holder.place
+    never = (Reset.NEVER,) if "." in (place.holder or "") else (Reset.NEVER, Reset.ELSEWHERE)
     is_endless = holder.grows and reset_of(place.file, place.line, place.holder) in never
     return SHORT_CHAIN if is_endless else None
 

@@ -264,10 +264,8 @@ class PinnedProbe(Probe):
             return
         self._look_for_rounding(active or 0)
         self._held = [*self._held[-RISES:], (watch.batch, held)]
-        (since, before), rises = (
-            self._held[0],
-            sum(b[1] > a[1] for a, b in zip(self._held, self._held[1:], strict=False)),
-        )
+        since, before = self._held[0]
+        rises = sum(b[1] > a[1] for a, b in zip(self._held, self._held[1:], strict=False))
         if rises < RISES or held < 2 * before or held - before < MIN_GROWN_BYTES:
             return
         self.unsubscribe("on_batch_end")

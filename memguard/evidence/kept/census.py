@@ -18,7 +18,7 @@ from memguard.heap.children import Via
 from memguard.heap.containers import container_of, latest_of, length_of, newest_of, sample_of, tensors_in
 from memguard.heap.host_sizes import HostSize, host_size, is_from_worker
 from memguard.heap.walk import Link
-from memguard.records.facts import Place
+from memguard.records.facts import NOWHERE, Place
 from memguard.torch_objects.storages import storages_of
 
 MAX_GROWTHS = 8
@@ -92,45 +92,41 @@ def find_growth(
             models, not in the container.
         owned: Storages that live anyway: no graph is what keeps them.
     """
-    found: list[tuple[int, int, Link]] = []
+    found: list[tuple[ContainerGrowth, Link]] = []
     containers = list(survey.snapshot.containers())
     alike = Counter(
         _name_of(link)
         for link, now in containers
         if now.length - before.get(id(link.value), now.length) >= max(elements, 1)
     )
-    newest: dict[int, tuple[int, bool]] = {}
-    called: dict[int, int] = {}
     for link, now in containers:
         longer = now.length - before.get(id(link.value), now.length)
         if longer < elements or longer <= 0 or innermost(link).via not in NAMES or _is_state(link):
             continue
         fresh = max(longer - now.repeated, 0)
         grown = now.bytes * fresh // max(now.length - now.repeated, 1)
+        kind, others = container_of(type(link.value)) or "object", alike[_name_of(link)]
+        growth = ContainerGrowth(NOWHERE, kind, longer, grown, alike=others)
         copies = copied(newest_of(link.value)) * longer
         if copies > 2 * grown:
-            grown, called[id(link)] = copies, copies // longer
+            growth = replace(growth, bytes=copies, copy_bytes=copies // longer)
         elif host_bytes is not None:
             element = newest_of(link.value)
             is_repeated = sum(other is element for _, other in sample_of(link.value)) > 1  # one object, many times
             weight, from_worker = HostSize() if is_repeated else host_size(element), is_from_worker(element)
-            newest[id(link)] = weight.bytes, from_worker
-            light = grown < nbytes and weight.bytes * fresh * alike[_name_of(link)] < host_bytes
+            growth = replace(growth, newest_bytes=weight.bytes, from_worker=from_worker)
+            light = grown < nbytes and weight.bytes * fresh * others < host_bytes
             if light and not from_worker and not weight.unknown:
                 continue
         elif grown < nbytes:
             continue
-        found.append((longer, grown, link))
-    found.sort(key=lambda item: (item[1], item[0]), reverse=True)
-    growing = {id(link): link for _, _, link in found}
-    growths = []
-    for longer, size, link in found[:MAX_GROWTHS]:
-        if any(id(inner) != id(link) and link in inner.trail() for inner in growing.values()):
-            continue
-        of_newest = newest.get(id(link), (0, False))
-        growth = _growth_of(survey, link, longer, size, of_newest, called.get(id(link), 0), owned)
-        growths.append(replace(growth, alike=alike[_name_of(link)]))
-    return tuple(growths)
+        found.append((growth, link))
+    found.sort(key=lambda item: (item[0].bytes, item[0].elements), reverse=True)
+    return tuple(
+        _described(survey, link, growth, owned)
+        for growth, link in found[:MAX_GROWTHS]
+        if not any(inner is not link and link in inner.trail() for _, inner in found)
+    )
 
 
 def _name_of(link: Link) -> tuple[object, ...]:
@@ -149,35 +145,22 @@ def _is_state(link: Link) -> bool:
     )
 
 
-def _growth_of(
-    survey: HolderSearch,
-    link: Link,
-    elements: int,
-    nbytes: int,
-    newest: tuple[int, bool],
-    copy_bytes: int,
-    owned: Collection[int],
-) -> ContainerGrowth:
-    of_newest, from_worker = newest
+def _described(survey: HolderSearch, link: Link, growth: ContainerGrowth, owned: Collection[int]) -> ContainerGrowth:
+    """What grew, with the statement that fills it and what its newest elements are."""
     tensors = [tensor for element in latest_of(link.value) for tensor in tensors_in(element, 3)]
     graph = any(graph_of(tensor) is not None for tensor in tensors)
     place = survey.cause(link, graph=graph, tensors=bool(tensors))
-    return ContainerGrowth(
-        place,
-        container_of(type(link.value)) or "object",
-        elements,
-        nbytes,
-        newest_bytes=of_newest,
-        from_worker=from_worker,
-        shared=from_worker and bool(tensors) and all(map(is_from_worker, tensors)),
+    return replace(
+        growth,
+        place=place,
+        shared=growth.from_worker and bool(tensors) and all(map(is_from_worker, tensors)),
         newest=tuple(storages_of(tensors)),
         graphs=graphs_below(survey, link, owned) if graph else None,
         numbers=bool(tensors) and all(tensor.numel() == 1 for tensor in tensors),
         on_cpu=bool(tensors) and all(tensor.device.type == "cpu" for tensor in tensors),
         pinned=torch.cuda.is_initialized() and any(tensor.is_pinned() for tensor in tensors),
-        weights=not tensors and nbytes > 0 and _are_weights(survey, link),
+        weights=not tensors and growth.bytes > 0 and _are_weights(survey, link),
         is_module=not tensors and module_in(newest_of(link.value), 2) is not None,
-        copy_bytes=copy_bytes,
         length=length_of(link.value),
         number=id(link.value),
         capacity=capacity_of(link, place.file, place.holder),

@@ -9,14 +9,14 @@ from typing import final
 
 import torch
 
-from memguard.evidence.interface import ProbeContext
+from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.kept.census import ContainerGrowth, GraphsBelow, find_growth
 from memguard.evidence.kept.copies import copied_bytes
 from memguard.evidence.kept.views import RATIO, Line, PinnedStorage, ReportedViews, find_pins
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import outgrew
 from memguard.evidence.owners import state_of
-from memguard.records.facts import Fact, GrowingParameters, KeptOnHost, KeptOutputs, ModelCopies, Place, RetainedGraphs
+from memguard.records.facts import GrowingParameters, KeptOnHost, KeptOutputs, ModelCopies, Place, RetainedGraphs
 from memguard.records.stats import Stage
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
@@ -41,16 +41,9 @@ _ACCELERATORS = ("cuda", "xpu", "mps")
 class GrownContainers:
     """Reports what grew, each statement once."""
 
-    def __init__(
-        self,
-        watch: ProbeContext,
-        report: Callable[[Fact], None],
-        views: ReportedViews,
-        steps_since: Callable[[int], int],
-        reported: set[Line],
-    ) -> None:
-        self._watch, self._report, self._views, self._steps_since = watch, report, views, steps_since
-        self._reported = reported
+    def __init__(self, probe: Probe, views: ReportedViews, steps_since: Callable[[int], int], told: set[Line]) -> None:
+        self._watch, self._report, self._views, self._steps_since = probe.watch, probe.report, views, steps_since
+        self._reported = told
         self._limited: set[object] = set()
         """Where containers grow that were told before they outgrew what their length is compared with."""
         self._lengths: dict[int, int] = {}
@@ -285,8 +278,8 @@ class GrowthUpdates:
     fill, is no measure of what a batch of training adds to it later.
     """
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None]) -> None:
-        self._watch, self._report = watch, report
+    def __init__(self, probe: Probe) -> None:
+        self._watch, self._report = probe.watch, probe.report
         self._lengths: dict[int, int] = {}
 
     def begin(self) -> None:

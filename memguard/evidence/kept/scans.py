@@ -61,8 +61,8 @@ class ScansProbe(Probe):
         """When the floor was last seen to rise, and rounds were asked for."""
         self._reported: set[Line] = set()
         """Statements that a fact of this probe is about."""
-        self._views = ReportedViews(self.watch, self.report, self._reported)
-        self._grown = GrownContainers(self.watch, self.report, self._views, self._steps_since, self._reported)
+        self._views = ReportedViews(self, self._reported)
+        self._grown = GrownContainers(self, self._views, self._steps_since, self._reported)
         self._piles = CopyGroups()
         self._exceptions: set[object] = set()
         self._evaluated: frozenset[int] = frozenset()
@@ -195,9 +195,8 @@ def swollen_facts(watch: ProbeContext, swollen: Mapping[int, ObjectGrowth], repo
     survey = watch.search()
     met = [(link, swollen[id(link.value)]) for link in survey.snapshot.tensors if id(link.value) in swollen]
     for graph in (False, True):
-        for holder, links in survey.by_holder(
-            [(link, 0) for link, one in met if bool(one.nodes) is graph], graph=graph
-        ):
+        grown = [(link, 0) for link, one in met if bool(one.nodes) is graph]
+        for holder, links in survey.by_holder(grown, graph=graph):
             found = max((swollen[id(link.value)] for link in links), key=lambda found: found.bytes + found.nodes)
             if _is_new(holder, reported) and (fact := _of_tensor(watch, holder.place, found)) is not None:
                 yield fact

@@ -211,7 +211,7 @@ class UnreadProbe(Probe):
             if not new or (within_step and len(births) < FORWARDS):
                 continue
             trail = max(named[place], key=lambda link: _bytes_of(link, uses)).trail()
-            around = [link for link in trail if is_user_class(type(link.value)) and _dies(link.value)]
+            around = [link for link in trail if is_user_class(type(link.value)) and type(link.value).__weakrefoffset__]
             ways = [(weakref.ref(link.value), survey.cause(link), _way_on(link, trail)) for link in around]
             forwards = len(births) if within_step else min(map(self._idle, new))
             numbers = all(link.value.numel() == 1 for link in named[place])
@@ -285,8 +285,3 @@ def _way_on(link: Link, trail: list[Link]) -> str:
             break
         names.append(step.key)
     return ".".join(names)
-
-
-def _dies(obj: object) -> bool:
-    """Whether a weak reference can be made to an object."""
-    return type(obj).__weakrefoffset__ > 0

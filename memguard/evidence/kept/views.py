@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
 
 import torch
 
-from memguard.evidence.interface import ProbeContext
+from memguard.evidence.interface import Probe
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.owners import state_of
 from memguard.heap.attributes import is_user_class
 from memguard.heap.snapshot import tensors_of_all
 from memguard.heap.walk import Link
-from memguard.records.facts import Fact, Place, ViewsPinStorage
+from memguard.records.facts import Place, ViewsPinStorage
 from memguard.torch_objects.storages import storage_key, storages_of, users_of
 
 Line = tuple[str | None, int | None]
@@ -135,8 +135,8 @@ LARGER = 2
 class ReportedViews:
     """Reports pinned storages, and remembers of which lines."""
 
-    def __init__(self, watch: ProbeContext, report: Callable[[Fact], None], reported: set[Line]) -> None:
-        self._watch, self._report, self._reported = watch, report, reported
+    def __init__(self, probe: Probe, reported: set[Line]) -> None:
+        self._watch, self._report, self._reported = probe.watch, probe.report, reported
         self._told: dict[Line, ViewsPinStorage] = {}
 
     def tell(self, pins: tuple[PinnedStorage, ...], known: frozenset[int]) -> None:

@@ -101,16 +101,8 @@ class HolderSearch:
         self._stage, self._calling = stage, frozenset(calling)
         self._bounds = (max_objects, max_seconds)
         self._is_late = functools.partial(self.budget.is_spent, max_seconds / 2)
-        self.snapshot = (
-            HeapSnapshot(
-                roots_of(self.frames, models, extra),
-                reader=ChildReader(self.frames),
-                max_objects=max_objects,
-                is_late=self._is_late,
-            )
-            if walk
-            else HeapSnapshot(())
-        )
+        roots, reader = roots_of(self.frames, models, extra) if walk else (), ChildReader(self.frames)
+        self.snapshot = HeapSnapshot(roots, reader=reader, max_objects=max_objects, is_late=self._is_late)
 
     def by_holder(
         self, found: Sequence[tuple[Link, int]], *, plain: bool = False, graph: bool = False
@@ -157,10 +149,8 @@ class HolderSearch:
         )
 
     def _set_cause(self, group: Group, trail: list[Link], context: SearchContext) -> None:
-        files = [
-            *(frame.f_code.co_filename for frame in self.frames),
-            *(file for cells in self.cells for file in sorted(cells)),
-        ]
+        files = [frame.f_code.co_filename for frame in self.frames]
+        files += [file for cells in self.cells for file in sorted(cells)]
         cause = find_cause(trail, trail.index(group.link), self.snapshot, files, self.sources, context)
         group.name, group.statement = cause.name, cause.statement
         if cause.statement is not None and cause.statement.grows:

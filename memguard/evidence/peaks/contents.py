@@ -185,8 +185,10 @@ class ContentsProbe(Probe):
         for optimizer in optimizers:
             for parameter, state in list(vars(optimizer).get("state", {}).items()):
                 group = groups.get(id(parameter), type(optimizer).__name__)
-                for key, value in _states(state):
-                    self._own(found, value, "optimizer", group, f"{key} of {names.get(id(parameter), 'a parameter')}")
+                name = names.get(id(parameter), "a parameter")
+                for key, value in list(state.items()) if isinstance(state, dict) else ():
+                    for tensor in tensors_in(value, 3, most=MAX_OF_ONE):
+                        self._own(found, tensor, "optimizer", group, f"{key} of {name}")
         for model in models:
             for name, buffer in named_buffers_of(model):
                 self._own(found, buffer, "buffers", _module_of(name, model), name)
@@ -322,10 +324,3 @@ def _row(category: str, group: str, place: Place, what: str, nbytes: int, tensor
 
 def _module_of(name: str, model: nn.Module) -> str:
     return name.rpartition(".")[0] or type(model).__name__
-
-
-def _states(state: object) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(state, dict):
-        for key, value in list(state.items()):
-            for tensor in tensors_in(value, 3, most=MAX_OF_ONE):
-                yield str(key), tensor

@@ -105,7 +105,7 @@ class HistoryProbe(Probe):
         self._begun = -1
         self._recording = AllocationRecording(self.watch)
         self._looks = self._without = 0
-        self._anew = GrowthUpdates(self.watch, self.report)
+        self._anew = GrowthUpdates(self)
 
     def install(self) -> None:
         """Where nobody can write a history, there is nothing to watch for."""
@@ -191,10 +191,9 @@ def surviving(timeline: AllocationTimeline, *, at_least: int, newest: int = 0) -
         newest: Events of the last batch: what it allocated, its gradients say, has survived nothing yet.
     """
     last = len(timeline) - newest
-    alive = [block for block in timeline.blocks if block.freed is None and block.made < last]
     sizes: dict[Frame, list[int]] = defaultdict(list)
-    for block in alive:
-        if (line := timeline.user_line(block.made)) is not None:
+    for block in timeline.blocks:
+        if block.freed is None and block.made < last and (line := timeline.user_line(block.made)) is not None:
             sizes[line].append(block.size)
     found = [(_place(line), len(each), sum(each)) for line, each in sizes.items() if len(each) >= at_least]
     return sorted(found, key=lambda one: -one[2])
@@ -211,9 +210,8 @@ def swelling(timeline: AllocationTimeline, *, at_least: int) -> list[tuple[Place
         alive = [block for block in made if block.freed is None]
         if not alive:
             continue
-        largest = [
-            block.size for block in made if block.size >= alive[-1].size / 4
-        ]  # beside small ones of the same line
+        # Beside small ones of the same line.
+        largest = [block.size for block in made if block.size >= alive[-1].size / 4]
         rises = sum(after > before for before, after in itertools.pairwise(largest))
         if rises >= at_least and rises >= len(largest) - 2:
             name, source = assigned_at(line.filename, line.line) or (None, None)

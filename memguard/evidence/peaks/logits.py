@@ -120,10 +120,7 @@ class LogitsProbe(Probe):
             if self._narrow >= NARROW and not self._recording.is_on:
                 self.unsubscribe("on_forward_end")
             return
-        if in_backward():
-            self._leave()
-            return
-        if widest is not None and not self._may_be_logits(widest):
+        if in_backward() or (widest is not None and not self._may_be_logits(widest)):
             self._leave()
             return
         if not self._behind:

@@ -13,6 +13,7 @@ from torch import nn
 
 from memguard.evidence.cycles.collected_graphs import look_at_garbage
 from memguard.evidence.cycles.cycle_breaks import MAX_OBJECTS
+from tests.evidence.loop import line_of
 
 
 @pytest.fixture(autouse=True)
@@ -20,11 +21,6 @@ def _clean() -> Iterator[None]:
     gc.collect()
     yield
     gc.collect()
-
-
-def line_of(marker: str) -> int:
-    with open(__file__) as file:
-        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
 
 
 class Waits:

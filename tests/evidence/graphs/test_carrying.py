@@ -8,12 +8,8 @@ import torch
 from torch import nn
 
 from memguard.evidence.graphs.old_graphs import GraphsProbe
-from memguard.records.facts import Fact, RetainedGraphs, SavedAfterBackward
-from tests.evidence.loop import Loop, sees_saved_tensors
-
-
-def line_of(fact: Fact) -> str:
-    return linecache.getline(str(fact.place.file), fact.place.line or 0)
+from memguard.records.facts import RetainedGraphs, SavedAfterBackward
+from tests.evidence.loop import Loop, sees_saved_tensors, statement_of
 
 
 class Outside(nn.Module):
@@ -51,7 +47,7 @@ def test_a_state_carried_over_the_segments_of_a_document_is_told_as_one(kind: ty
             out.mean().backward(retain_graph=True)  # kept
     (fact,) = loop.of(RetainedGraphs)
     assert fact.carried and fact.batch <= 18 and fact.place.holder == ("state" if kind is Outside else "Inside.state")
-    assert "# carried" in line_of(fact) and fact.bytes > fact.graphs * 3 * 2 * 4 * 4
+    assert "# carried" in statement_of(fact) and fact.bytes > fact.graphs * 3 * 2 * 4 * 4
     assert "# kept" in linecache.getline(str(fact.retained_by.file), fact.retained_by.line or 0)
 
 
@@ -65,7 +61,7 @@ def test_a_backward_that_keeps_its_graph_for_such_a_state_is_told_with_it() -> N
             out.mean().backward(retain_graph=True)  # kept
     facts = loop.of(SavedAfterBackward)
     assert len(facts) >= 2 and all(fact.carried and not fact.same_batch and fact.batch <= 18 for fact in facts)
-    assert all("# kept" in line_of(fact) for fact in facts)
+    assert all("# kept" in statement_of(fact) for fact in facts)
 
 
 @sees_saved_tensors

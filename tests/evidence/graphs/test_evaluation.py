@@ -8,17 +8,12 @@ from memguard.evidence.graphs.evaluation import EvaluationProbe
 from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.records.facts import RetainedGraphs, UnusedGraphs
 from memguard.records.stats import Stage
-from tests.evidence.loop import Loop, sees_saved_tensors
+from tests.evidence.loop import Loop, line_of, sees_saved_tensors
 
 
 def make(seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
-
-
-def line_of(marker: str) -> int:
-    with open(__file__) as file:
-        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
 
 
 def test_features_used_from_the_inside_count_as_used() -> None:

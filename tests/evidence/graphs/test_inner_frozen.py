@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import linecache
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ from memguard.evidence.graphs import frozen_parts as inner_frozen
 from memguard.evidence.graphs.frozen_parts import MAX_PARTS, InnerFrozenProbe
 from memguard.evidence.graphs.unused_gradients import UntakenGradientsProbe
 from memguard.records.facts import UntakenGradients, UnusedGraphs
-from tests.evidence.loop import Loop
+from tests.evidence.loop import Loop, statement_of
 from tests.hooks import hooks_inside, hooks_on
 
 
@@ -90,7 +89,7 @@ def test_a_teacher_of_which_only_a_method_is_called_is_found(used: bool) -> None
 
     facts = run(Taught())
     assert [(fact.place.holder, fact.gradients_bytes is not None) for fact in facts] == [("self.teacher", used)]
-    assert all("its method" in linecache.getline(str(fact.place.file), fact.place.line or 0) for fact in facts)
+    assert all("its method" in statement_of(fact) for fact in facts)
 
 
 class Probed(nn.Module):
@@ -248,7 +247,7 @@ def test_a_teacher_from_an_earlier_training_is_found_in_the_model_around_it(how:
     facts = loop.of(UnusedGraphs)
     assert [fact.place.holder for fact in facts] == (["self.teacher"] if how in ("detached", "used") else [])
     assert all((fact.gradients_bytes is not None) is (how == "used") for fact in facts)
-    assert all("trained before" in linecache.getline(str(fact.place.file), fact.place.line or 0) for fact in facts)
+    assert all("trained before" in statement_of(fact) for fact in facts)
 
 
 def test_parts_trained_in_turn_by_optimizers_made_anew_are_left_alone() -> None:

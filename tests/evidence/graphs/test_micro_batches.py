@@ -46,13 +46,24 @@ class Tasks(Training):
 Update = Callable[[Training], None]
 
 
-def keeps_outputs(training: Training) -> None:
-    kept = []
-    for _ in range(MICRO_BATCHES):
-        loss, entropy = training.entropy()
-        loss.backward()
-        kept.append(entropy)
-    training.step()
+def keeps(what: Callable[[torch.Tensor, torch.Tensor], object], *, retain_graph: bool = False) -> Update:
+    """Of each micro-batch something of its loss and its entropy is kept until the step."""
+
+    def update(training: Training) -> None:
+        kept = []
+        for _ in range(MICRO_BATCHES):
+            loss, entropy = training.entropy()
+            loss.backward(retain_graph=retain_graph)
+            kept.append(what(loss, entropy))
+        training.step()
+
+    return update
+
+
+keeps_outputs = keeps(lambda loss, entropy: entropy)
+keeps_numbers = keeps(lambda loss, entropy: entropy.mean().item())
+keeps_losses = keeps(lambda loss, entropy: loss)
+keeps_losses_with_retained_graphs = keeps(lambda loss, entropy: loss, retain_graph=True)
 
 
 def keeps_them_in_a_dictionary(training: Training) -> None:
@@ -61,24 +72,6 @@ def keeps_them_in_a_dictionary(training: Training) -> None:
         loss, entropy = training.entropy()
         loss.backward()
         kept[number] = {"loss": loss.item(), "entropy": entropy}
-    training.step()
-
-
-def keeps_numbers(training: Training) -> None:
-    kept = []
-    for _ in range(MICRO_BATCHES):
-        loss, entropy = training.entropy()
-        loss.backward()
-        kept.append(entropy.mean().item())
-    training.step()
-
-
-def keeps_losses(training: Training) -> None:
-    losses = []
-    for _ in range(MICRO_BATCHES):
-        loss, _ = training.entropy()
-        loss.backward()
-        losses.append(loss)
     training.step()
 
 
@@ -264,15 +257,6 @@ def a_second_forward_that_another_optimizer_needs(training: Training) -> None:
         waiting.append(entropy)
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1).step()
     torch.stack(waiting).mean().backward()
-    training.step()
-
-
-def keeps_losses_with_retained_graphs(training: Training) -> None:
-    kept = []
-    for _ in range(MICRO_BATCHES):
-        loss, _ = training.entropy()
-        loss.backward(retain_graph=True)
-        kept.append(loss)
     training.step()
 
 

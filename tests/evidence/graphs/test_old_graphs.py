@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 import itertools
 import pickle
 from collections import OrderedDict, deque
@@ -17,7 +16,7 @@ from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.evidence.sampling_budget import SamplingBudget
 from memguard.records.facts import GradientsWithGraph, RetainedGraphs, SavedAfterBackward
 from memguard.records.stats import Stage
-from tests.evidence.loop import Loop, sees_saved_tensors
+from tests.evidence.loop import Loop, line_of, sees_saved_tensors
 from tests.hooks import hooks_on
 
 
@@ -35,11 +34,6 @@ def step(optimizer: torch.optim.Optimizer, loss: torch.Tensor, **backward: bool)
     optimizer.zero_grad()
     loss.backward(**backward)
     optimizer.step()
-
-
-def line_of(marker: str) -> int:
-    with open(__file__) as file:
-        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
 
 
 def test_a_summed_loss_is_found_with_its_line_by_batch_12() -> None:
@@ -175,7 +169,7 @@ def test_a_hook_that_keeps_activations_is_found() -> None:
     assert (fact.place.holder, fact.place.line) == ("feats", line_of("hooked"))
 
 
-def test_graphs_that_wait_for_the_garbage_collector_are_not_laid_to_a_comprehension() -> None:
+def test_graphs_that_wait_for_the_garbage_collector_are_not_laid_to_a_comprehension(without_collector: None) -> None:
     """Where nobody holds them they are collected before a comprehension that makes the batches is named for them."""
     model, optimizer, x = make()
 
@@ -189,14 +183,8 @@ def test_graphs_that_wait_for_the_garbage_collector_are_not_laid_to_a_comprehens
         step(optimizer, loss)
         return loss.item()
 
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        with Loop(model, kinds=[GraphsProbe]) as loop:
-            losses = [train_step() for _ in loop.batches(24)]
-    finally:
-        if enabled:
-            gc.enable()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        losses = [train_step() for _ in loop.batches(24)]
     assert len(losses) == 24 and loop.of(RetainedGraphs) == []
 
 
@@ -219,7 +207,7 @@ class Keeps(nn.Module):
         return result
 
 
-def test_circles_behind_each_other_in_one_graph_are_garbage() -> None:
+def test_circles_behind_each_other_in_one_graph_are_garbage(without_collector: None) -> None:
     """Each run of the collector frees the last of them alone: no comprehension is named for the others."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 16), Keeps(), nn.Linear(16, 16), Keeps(), nn.Linear(16, 16), Keeps())
@@ -230,14 +218,8 @@ def test_circles_behind_each_other_in_one_graph_are_garbage() -> None:
         step(optimizer, loss)
         return loss.item()  # type: ignore[no-any-return]
 
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        with Loop(model, kinds=[GraphsProbe]) as loop:
-            losses = [train_step() for _ in loop.batches(24)]
-    finally:
-        if enabled:
-            gc.enable()
+    with Loop(model, kinds=[GraphsProbe]) as loop:
+        losses = [train_step() for _ in loop.batches(24)]
     assert len(losses) == 24 and loop.of(RetainedGraphs) == []
 
 

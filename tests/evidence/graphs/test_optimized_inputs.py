@@ -9,12 +9,7 @@ from torch import nn
 from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.records.facts import GradientsWithGraph, RetainedGraphs, SavedAfterBackward
 from tests.evidence.graphs.test_old_graphs import make
-from tests.evidence.loop import Loop, sees_saved_tensors
-
-
-def line_of(marker: str) -> int:
-    with open(__file__) as file:
-        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
+from tests.evidence.loop import Loop, line_of, sees_saved_tensors
 
 
 def frozen() -> nn.Module:

@@ -1,18 +1,12 @@
 """A memory that a module's forward reads and writes back, and what only looks like one."""
 
-import linecache
-
 import pytest
 import torch
 from torch import nn
 
 from memguard.evidence.graphs.old_graphs import GraphsProbe
-from memguard.records.facts import Fact, RetainedGraphs
-from tests.evidence.loop import Loop
-
-
-def line_of(fact: Fact) -> str:
-    return linecache.getline(str(fact.place.file), fact.place.line or 0)
+from memguard.records.facts import RetainedGraphs
+from tests.evidence.loop import Loop, statement_of
 
 
 class Base(nn.Module):
@@ -120,14 +114,14 @@ def told(model: nn.Module) -> list[RetainedGraphs]:
 def test_a_memory_that_forward_reads_and_writes_is_a_carried_state(kind: type[nn.Module]) -> None:
     """It is detached where it is read, not where it is written: no output's graph shows that it is carried."""
     (fact,) = told(kind())
-    assert fact.carried and "# kept" in line_of(fact) and fact.place.holder == f"{kind.__name__}.memory"
+    assert fact.carried and "# kept" in statement_of(fact) and fact.place.holder == f"{kind.__name__}.memory"
 
 
 @pytest.mark.parametrize("kind", [Weighted, Queue])
 def test_a_mean_of_numbers_or_a_queue_is_none(kind: type[nn.Module]) -> None:
     """They are kept rather than carried."""
     (fact,) = told(kind())
-    assert not fact.carried and "# kept" in line_of(fact)
+    assert not fact.carried and "# kept" in statement_of(fact)
 
 
 class Nodes(nn.Module):
@@ -180,7 +174,7 @@ def test_a_memory_of_what_is_never_called(kind: type[Nodes], carried: bool) -> N
             nodes.update(torch.randperm(32)[:8], nodes.message(torch.randn(8, 4))).sum().backward()
             optimizer.step()
     (fact,) = loop.of(RetainedGraphs)
-    assert fact.carried is carried and "# kept" in line_of(fact)
+    assert fact.carried is carried and "# kept" in statement_of(fact)
 
 
 class Reservoir(nn.Module):
@@ -219,7 +213,7 @@ def test_a_memory_of_a_part_that_is_not_trained_is_found_by_what_has_the_whole()
         for _ in loop.batches(20):
             trainer.step()
     (fact,) = loop.of(RetainedGraphs)
-    assert fact.carried and "# kept" in line_of(fact) and fact.place.holder == "Reservoir.state"
+    assert fact.carried and "# kept" in statement_of(fact) and fact.place.holder == "Reservoir.state"
 
 
 @pytest.mark.parametrize(("size", "carried"), [(6, True), (1, False)])
@@ -235,4 +229,4 @@ def test_a_moving_average_in_a_variable_is_carried(size: int, carried: bool) -> 
             optimizer.step()
             centre = torch.tanh(0.9 * centre + 0.1 * z.mean(0))  # kept
     (fact,) = loop.of(RetainedGraphs)
-    assert fact.carried is carried and "# kept" in line_of(fact)
+    assert fact.carried is carried and "# kept" in statement_of(fact)

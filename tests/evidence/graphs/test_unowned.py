@@ -1,7 +1,6 @@
 """Gradients that nobody takes."""
 
 import copy
-import linecache
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from memguard.evidence.graphs.evaluation import EvaluationProbe
 from memguard.evidence.graphs.frozen_parts import InnerFrozenProbe
 from memguard.evidence.graphs.unused_gradients import UntakenGradientsProbe
 from memguard.records.facts import UntakenGradients, UnusedGraphs
-from tests.evidence.loop import Loop
+from tests.evidence.loop import Loop, statement_of
 
 
 def run(
@@ -45,7 +44,7 @@ def test_a_teacher_that_gets_gradients_is_told_with_the_line(*, keeps: bool) -> 
     """No optimizer holds its weights, they never change, and nothing in front of it wants a gradient."""
     (fact,) = run(keeps=keeps).of(UnusedGraphs)
     assert fact.frozen and fact.gradients_bytes == 4 * (36 + 6)
-    assert "asked" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+    assert "asked" in statement_of(fact)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +96,7 @@ def test_a_reference_model_asked_through_a_function_that_the_policy_shares_is_to
             ratio.pow(2).mean().backward()
             optimizer.step()
     (fact,) = loop.of(UnusedGraphs)
-    assert "the reference" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+    assert "the reference" in statement_of(fact)
     assert fact.place.holder == "reference"
 
 

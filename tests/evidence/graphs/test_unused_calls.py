@@ -1,6 +1,5 @@
 """Calls of a model in training whose graphs nobody uses, while backwards run through those of its other calls."""
 
-import linecache
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +8,7 @@ from torch import nn
 
 from memguard.evidence.graphs.evaluation import EvaluationProbe
 from memguard.records.facts import UnusedGraphs
-from tests.evidence.loop import Loop, sees_saved_tensors
+from tests.evidence.loop import Loop, sees_saved_tensors, statement_of
 
 Step = Callable[[nn.Module, int], None]
 
@@ -210,7 +209,7 @@ def test_a_call_for_its_values_alone_is_told_by_its_line(step: Step) -> None:
     """Its graph always dies unused, and is larger than those that backwards run through, or alive beside them."""
     (fact,) = told(step)
     assert fact.training and fact.alone and fact.count == 3 and (fact.bytes or 0) > 2**22
-    assert "# wasted" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+    assert "# wasted" in statement_of(fact)
 
 
 @sees_saved_tensors
@@ -218,7 +217,7 @@ def test_small_graphs_count_as_many_as_are_alive_at_once() -> None:
     """Of a policy that answers with a distribution."""
     (fact,) = told(roll_out_of_many_steps, 8, Gaussian)
     assert fact.training and fact.alone and fact.alive == 64 and (fact.bytes or 0) >= 64 * 256 * 4
-    assert "# wasted" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+    assert "# wasted" in statement_of(fact)
 
 
 @sees_saved_tensors
@@ -226,7 +225,7 @@ def test_a_part_that_is_asked_by_itself_for_its_values_is_told_by_the_third_time
     """The line is the one that asks the method; what its trained graphs take is known from those within the whole."""
     (fact,) = told(update, 24, Policy)  # type: ignore[arg-type]
     assert fact.training and fact.alone and fact.count == 3 and fact.batch <= 17 and (fact.bytes or 0) > 2**22
-    assert "# wasted" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+    assert "# wasted" in statement_of(fact)
 
 
 @pytest.mark.parametrize("step", [update_at_once, update_by_values, update_without_graph, update_of_several_sizes])

@@ -208,18 +208,23 @@ def test_what_an_optimizer_holds_is_known_as_such() -> None:
     assert kept["Holder.optimizer"].is_optimized and not kept["Holder.runs"].is_optimized
 
 
-def test_a_model_beside_its_copy_is_one_whatever_gradients_it_has() -> None:
-    """Copies are counted by their weights: a first count leaves gradients out, and so does each later one."""
-    model = network()
-    beside = copy.deepcopy(model)
-    beside(torch.rand(8, WIDTH)).square().mean().backward()
+def copies_beside(model: nn.Module) -> list[ModelCopies]:
+    """What forty batches of training tell of copies of it."""
     with Loop(model, kinds=[ScansProbe, GrowingNamesProbe]) as loop:
         for _ in loop.batches(40):
             model(torch.rand(8, WIDTH)).square().mean().backward()
             loop.record = BatchRecord(batch=loop.batch, stage=Stage.TRAIN, time=0, seconds=0)
         loop.probes.run_end()
         loop.facts += loop.probes.take()
-    told = loop.of(ModelCopies)
+    return loop.of(ModelCopies)
+
+
+def test_a_model_beside_its_copy_is_one_whatever_gradients_it_has() -> None:
+    """Copies are counted by their weights: a first count leaves gradients out, and so does each later one."""
+    model = network()
+    beside = copy.deepcopy(model)
+    beside(torch.rand(8, WIDTH)).square().mean().backward()
+    told = copies_beside(model)
     assert told and {(fact.copies, fact.place.holder) for fact in told} == {(1, "beside")}
     assert {fact.bytes for fact in told} == {sum(one.untyped_storage().nbytes() for one in beside.parameters())}
 
@@ -231,13 +236,7 @@ def test_one_copy_with_an_optimizers_state_beside_it_is_one_copy() -> None:
     model(torch.rand(8, WIDTH)).square().mean().backward()
     adam.step()
     best = copy.deepcopy({"net": model.state_dict(), "steps": adam.state_dict()})
-    with Loop(model, kinds=[ScansProbe, GrowingNamesProbe]) as loop:
-        for _ in loop.batches(40):
-            model(torch.rand(8, WIDTH)).square().mean().backward()
-            loop.record = BatchRecord(batch=loop.batch, stage=Stage.TRAIN, time=0, seconds=0)
-        loop.probes.run_end()
-        loop.facts += loop.probes.take()
-    told = loop.of(ModelCopies)
+    told = copies_beside(model)
     assert told and {(fact.copies, fact.place.holder) for fact in told} == {(1, "best")}
     assert {fact.bytes for fact in told} == {sum(one.untyped_storage().nbytes() for one in best["net"].values())}
 

@@ -1,6 +1,5 @@
 """Arrays and texts that are joined to what every batch brings, and containers of what workers handed over."""
 
-import linecache
 from collections.abc import Callable
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch import nn
 from memguard.evidence.kept.scans import ScansProbe
 from memguard.heap.host_sizes import block_of, is_large_text
 from memguard.records.facts import KeptOnHost, KeptOutputs
-from tests.evidence.loop import Loop
+from tests.evidence.loop import Loop, statement_of
 
 Step = Callable[[], None]
 
@@ -52,7 +51,7 @@ def test_an_array_that_is_stacked_is_told_with_its_line() -> None:
     embeddings = Embeddings()
     (fact,) = told(embeddings.add)
     assert fact.place.holder == "Embeddings.rows" and fact.bytes_per_batch == 8 * 4096 * 4 and not fact.bounded
-    assert "# joined" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+    assert "# joined" in statement_of(fact)
 
 
 def test_a_text_that_every_batch_extends_is_told() -> None:
@@ -64,7 +63,7 @@ def test_a_text_that_every_batch_extends_is_told() -> None:
 
     (fact,) = told(extend)
     assert fact.place.holder == "log"
-    assert "# extended" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+    assert "# extended" in statement_of(fact)
 
 
 def test_a_window_over_the_newest_rows_is_silent() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from memguard.evidence.kept.scans import ScansProbe
 from memguard.records.facts import KeptOutputs, PreviousOutputsAlive, ViewsPinStorage
 from memguard.records.stats import BatchRecord, MemoryStats, Stage
 from memguard.source.bounds import bounds_of
-from tests.evidence.loop import Loop
+from tests.evidence.loop import Loop, line_of
 
 HISTORY: list[torch.Tensor] = []
 
@@ -23,9 +24,13 @@ def make() -> tuple[nn.Module, torch.Tensor]:
     return nn.Linear(16, 64), torch.randn(8, 16)
 
 
-def line_of(marker: str) -> int:
-    with open(__file__) as file:
-        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
+def looped(model: nn.Module, total: int, peak: int, **record: Any) -> Loop:
+    """On a device of so many bytes, where forwards and batches peak at others."""
+    stats = MemoryStats(allocated_bytes=peak, allocated_peak_bytes=peak)
+    loop = Loop(model, kinds=[OutputsProbe], device_total_bytes=total, read=lambda: stats)
+    told = {"stage": Stage.TRAIN, "allocated_peak_bytes": peak, **record}
+    loop.record = BatchRecord(batch=0, time=0.0, seconds=0.0, **told)
+    return loop
 
 
 def collect_globally(loop: Loop, model: nn.Module, x: torch.Tensor) -> None:
@@ -163,16 +168,14 @@ def test_healthy_loops_are_silent() -> None:
 def test_the_previous_batch_is_told_with_the_phase_of_the_peak() -> None:
     """An output that is 3 % of the device and alive at the next forward is told; deleted, it is not."""
     model, x = make()
-    peak = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=90)
-    watch = {"device_total_bytes": 40_000, "read": lambda: MemoryStats(allocated_peak_bytes=90)}
-    with Loop(model, kinds=[OutputsProbe], **watch) as loop:
-        loop.record = peak
+    with looped(model, 40_000, 90) as loop:
         for _ in loop.batches(4):
             out = model(x)
             del out
         assert loop.of(PreviousOutputsAlive) == []
         for index in loop.batches(4):
-            loop.record = replace(peak, allocated_peak_bytes=90 + index)
+            assert loop.record is not None
+            loop.record = replace(loop.record, allocated_peak_bytes=90 + index)
             out = model(x)
     facts = loop.of(PreviousOutputsAlive)
     assert [fact.place.holder for fact in facts] == ["out", "out"]
@@ -185,10 +188,7 @@ def test_the_previous_batch_is_told_with_the_phase_of_the_peak() -> None:
 def test_one_look_tells_where_the_source_sets_it_in_each_turn(sets: str) -> None:
     """What one branch keeps may be of the first batch alone: the next look will tell."""
     model, x = make()
-    peak = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=90)
-    watch = {"device_total_bytes": 40_000, "read": lambda: MemoryStats(allocated_peak_bytes=90)}
-    with Loop(model, kinds=[OutputsProbe], **watch) as loop:
-        loop.record = peak
+    with looped(model, 40_000, 90) as loop:
         if sets == "each turn":
             for _ in loop.batches(2):
                 out = model(x)
@@ -205,10 +205,7 @@ def test_one_look_tells_where_the_source_sets_it_in_each_turn(sets: str) -> None
 def test_an_output_that_is_kept_after_many_quiet_batches_is_told_where_close_looks_are_asked_for() -> None:
     """As a peak that rises asks for three: of quiet batches one in four is followed, of these each."""
     model, x = make()
-    peak = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=90)
-    watch = {"device_total_bytes": 40_000, "read": lambda: MemoryStats(allocated_peak_bytes=90)}
-    with Loop(model, kinds=[OutputsProbe], **watch) as loop:
-        loop.record = peak
+    with looped(model, 40_000, 90) as loop:
         for _ in loop.batches(32):
             model(x)
         loop.watch.look_closely(3)
@@ -233,10 +230,7 @@ class WithWeights(torch.nn.Module):
 def test_of_two_names_of_the_last_batch_the_one_that_holds_most_is_told() -> None:
     """Both are assigned by one statement, the smaller one first."""
     model, x = WithWeights(), torch.rand(64, 64)
-    peak = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=100)
-    watch = {"device_total_bytes": 100_000, "read": lambda: MemoryStats(allocated_peak_bytes=90)}
-    with Loop(model, kinds=[OutputsProbe], **watch) as loop:
-        loop.record = peak
+    with looped(model, 100_000, 90, allocated_peak_bytes=100) as loop:
         for _ in loop.batches(4):
             image, weights = model(x)
             image.sum().backward()
@@ -249,11 +243,8 @@ def test_of_two_names_of_the_last_batch_the_one_that_holds_most_is_told() -> Non
 def test_a_state_that_the_forward_is_given_and_a_memory_are_wanted(wanted: str, peak_mib: int) -> None:
     """The one is read by the next forward, the other is kept for several batches, be it little of the peak or much."""
     model = nn.Linear(256, 256)
-    peak = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=peak_mib * 1024**2)
-    watch = {"device_total_bytes": 1024**3, "read": lambda: MemoryStats(allocated_peak_bytes=1024**2)}
     state, memory = torch.rand(1024, 256), deque[torch.Tensor](maxlen=4)
-    with Loop(model, kinds=[OutputsProbe], **watch) as loop:
-        loop.record = peak
+    with looped(model, 1024**3, 1024**2, allocated_peak_bytes=peak_mib * 1024**2) as loop:
         for _ in loop.batches(6):
             out = model(state)
             out.sum().backward()
@@ -284,10 +275,7 @@ def test_what_lies_beside_an_output_of_the_last_batch_counts(late: bool) -> None
     """Half of it would not matter; what is there for longer does not count. Whether a backward met it is told too."""
     model, x = make()
     trainer = Trainer()
-    peak = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=100)
-    watch = {"device_total_bytes": 100_000, "read": lambda: MemoryStats(allocated_peak_bytes=90)}
-    with Loop(model, kinds=[OutputsProbe], **watch) as loop:
-        loop.record = peak
+    with looped(model, 100_000, 90, allocated_peak_bytes=100) as loop:
         for _ in loop.batches(4):
             out = model(x)
             if not late:
@@ -416,10 +404,7 @@ def test_a_scripts_one_pass_of_evaluation_and_a_comprehension_are_bounded(tmp_pa
 def test_outputs_of_the_last_batch_are_told_in_evaluation_too() -> None:
     """Inference over large volumes: two of them stand side by side."""
     model, x = nn.Linear(64, 64).eval(), torch.randn(8, 64)
-    stats = MemoryStats(allocated_bytes=100, allocated_peak_bytes=100)
-    peak = BatchRecord(batch=0, stage=Stage.VALIDATION, time=0.0, seconds=0.0, allocated_peak_bytes=50)
-    with Loop(model, kinds=[OutputsProbe], device_total_bytes=16384, read=lambda: stats) as loop, torch.no_grad():
-        loop.record = peak
+    with looped(model, 16384, 100, stage=Stage.VALIDATION, allocated_peak_bytes=50) as loop, torch.no_grad():
         for _ in loop.batches(4, Stage.VALIDATION):
             out = model(x)
     assert {fact.place.holder for fact in loop.of(PreviousOutputsAlive)} == {"out"}

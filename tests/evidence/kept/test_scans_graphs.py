@@ -9,7 +9,7 @@ from torch import nn
 from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.evidence.kept.scans import ScansProbe
 from memguard.records.facts import KeptOutputs, RetainedGraphs
-from tests.evidence.loop import Loop, sees_saved_tensors
+from tests.evidence.loop import Loop, sees_saved_tensors, statement_of
 
 
 def test_terms_that_depend_on_the_weights_alone_are_told_as_graphs() -> None:
@@ -28,7 +28,7 @@ def test_terms_that_depend_on_the_weights_alone_are_told_as_graphs() -> None:
     (fact,) = loop.of(RetainedGraphs)
     assert fact.place.holder == "norms" and fact.graphs >= 8
     assert fact.backward and fact.bytes == 4 * fact.graphs  # the numbers; what was saved is gone
-    assert "kept" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+    assert "kept" in statement_of(fact)
     assert loop.of(KeptOutputs) == []
 
 
@@ -51,7 +51,7 @@ def test_graphs_are_told_in_a_log_that_gets_numbers_too_or_is_filled_every_few_b
                 log.extend([float(index)] * numbers)
     (fact,) = loop.of(RetainedGraphs)
     assert fact.place.holder == "log" and fact.graphs >= 8
-    assert "kept" in linecache.getline(str(fact.place.file), fact.place.line or 0)
+    assert "kept" in statement_of(fact)
 
 
 @pytest.mark.parametrize("window", [4, 20])

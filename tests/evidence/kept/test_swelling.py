@@ -1,6 +1,5 @@
 """Single tensors that grow, told with the statement that makes them."""
 
-import linecache
 from collections.abc import Callable
 
 import pytest
@@ -8,10 +7,10 @@ import torch
 from torch import nn
 
 from memguard.evidence.kept.scans import ScansProbe
-from memguard.records.facts import Fact, KeptOutputs, RetainedGraphs
+from memguard.records.facts import KeptOutputs, RetainedGraphs
 from memguard.records.stats import Stage
 from memguard.source.stores import keeps_a_slice
-from tests.evidence.loop import Loop
+from tests.evidence.loop import Loop, statement_of
 
 
 @pytest.fixture(autouse=True)
@@ -19,10 +18,6 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A walk may take what it needs: in a process with hundreds of test modules it does not fit its slices."""
     for name in ("SLICE_STEPS", "LAST_SLICE_STEPS"):
         monkeypatch.setattr(f"memguard.evidence.kept.scans.{name}", 1 << 30)
-
-
-def line_of(fact: Fact) -> str:
-    return linecache.getline(str(fact.place.file), fact.place.line or 0)
 
 
 def test_predictions_that_are_joined_on_the_device_are_told() -> None:
@@ -34,7 +29,7 @@ def test_predictions_that_are_joined_on_the_device_are_told() -> None:
             preds = torch.cat([preds, model(torch.randn(32, 16))])  # joined
     (fact,) = loop.of(KeptOutputs)
     assert fact.place.holder == "preds" and fact.bytes_per_batch == 32 * 512 * 4
-    assert "# joined" in line_of(fact)
+    assert "# joined" in statement_of(fact)
 
 
 def test_an_average_with_a_graph_is_told_as_one() -> None:
@@ -52,7 +47,7 @@ def test_an_average_with_a_graph_is_told_as_one() -> None:
     (fact,) = loop.of(RetainedGraphs)
     assert fact.place.holder == "shadow" and fact.graphs >= 8
     assert fact.deepened and fact.bytes is None
-    assert "# averaged" in line_of(fact)
+    assert "# averaged" in statement_of(fact)
 
 
 def test_batches_of_other_stages_do_not_hide_an_average_with_a_graph() -> None:
@@ -72,7 +67,7 @@ def test_batches_of_other_stages_do_not_hide_an_average_with_a_graph() -> None:
                 for _ in loop.batches(40, Stage.VALIDATION):
                     model(torch.randn(4, 8))
     (fact,) = loop.of(RetainedGraphs)
-    assert fact.place.holder == "shadow" and "# averaged" in line_of(fact)
+    assert fact.place.holder == "shadow" and "# averaged" in statement_of(fact)
     assert 8 <= fact.graphs <= 36 and fact.last_batch - fact.first_batch > 40
 
 
@@ -96,7 +91,7 @@ def test_a_graph_is_told_where_one_is_kept() -> None:
             optimizer.step()
             observe("loss", loss)
     (fact,) = loop.of(RetainedGraphs)
-    assert fact.place.holder == "scale" and "# averaged" in line_of(fact)
+    assert fact.place.holder == "scale" and "# averaged" in statement_of(fact)
 
 
 def steady() -> Callable[[int], None]:
@@ -144,7 +139,7 @@ def test_a_trajectory_for_every_few_batches_is_told_by_its_bytes() -> None:
             model(trajectories[-1]).sum().backward()
             optimizer.step()
     (fact,) = loop.of(KeptOutputs)
-    assert fact.place.holder == "trajectories" and "# added" in line_of(fact)
+    assert fact.place.holder == "trajectories" and "# added" in statement_of(fact)
 
 
 @pytest.mark.parametrize(

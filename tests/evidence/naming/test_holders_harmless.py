@@ -1,6 +1,5 @@
 """Naming leaves nothing behind and changes nothing."""
 
-import gc
 import sys
 import weakref
 
@@ -33,17 +32,12 @@ def named_then_dropped() -> list[weakref.ref[torch.Tensor]]:
     return refs
 
 
-def test_tensors_die_with_their_last_name_after_naming() -> None:
+def test_tensors_die_with_their_last_name_after_naming(without_collector: None) -> None:
     """No reference to a tensor stays in a frame, a cache or a cycle; the collector is not needed."""
-    gc.collect()
-    gc.disable()
-    try:
-        assert [ref() for ref in named_then_dropped()] == [None, None, None]
-    finally:
-        gc.enable()
+    assert [ref() for ref in named_then_dropped()] == [None, None, None]
 
 
-def test_the_collectors_way_leaves_nothing_either() -> None:
+def test_the_collectors_way_leaves_nothing_either(without_collector: None) -> None:
     """Asking the garbage collector for referrers keeps nothing alive, found or not."""
 
     def hide() -> weakref.ref[torch.Tensor]:
@@ -51,15 +45,10 @@ def test_the_collectors_way_leaves_nothing_either() -> None:
         HolderSearch().find(lambda other: None, graph=False)
         return weakref.ref(tensor)
 
-    gc.collect()
-    gc.disable()
-    try:
-        assert hide()() is None
-    finally:
-        gc.enable()
+    assert hide()() is None
 
 
-def test_lengths_keep_no_tensor() -> None:
+def test_lengths_keep_no_tensor(without_collector: None) -> None:
     """They are plain data."""
 
     def count() -> weakref.ref[torch.Tensor]:
@@ -67,12 +56,7 @@ def test_lengths_keep_no_tensor() -> None:
         assert id(things) in HolderSearch().snapshot.lengths()
         return weakref.ref(things[0])
 
-    gc.collect()
-    gc.disable()
-    try:
-        assert count()() is None
-    finally:
-        gc.enable()
+    assert count()() is None
 
 
 def test_no_module_attribute_is_touched() -> None:

@@ -6,7 +6,7 @@ from torch import nn
 
 from memguard.evidence.peaks.gradients import GradientsProbe
 from memguard.records.facts import GradientsWithGraph, StaleGradients
-from tests.evidence.loop import Loop
+from tests.evidence.loop import Loop, line_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using backward")  # torch says it once, to whichever test comes first
 
@@ -14,11 +14,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Using backward")  # torch says i
 def make() -> tuple[nn.Module, torch.Tensor]:
     torch.manual_seed(0)
     return nn.Linear(256, 256), torch.randn(4, 256)
-
-
-def line_of(marker: str) -> int:
-    with open(__file__) as file:
-        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
 
 
 def test_gradients_with_a_graph_are_told() -> None:

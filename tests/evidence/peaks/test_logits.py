@@ -16,7 +16,7 @@ from memguard.evidence.peaks.loss_logits import saved_by_slices, upcast_in
 from memguard.integrations.script import run_script
 from memguard.records.facts import LargeLogits
 from memguard.records.stats import BatchRecord, MemoryStats, Stage
-from tests.evidence.loop import Loop, sees_saved_tensors
+from tests.evidence.loop import Loop, line_of, sees_saved_tensors
 from tests.evidence.timelines import timeline_of
 
 MIB = 1024**2
@@ -24,11 +24,6 @@ MIB = 1024**2
 
 def record(peak: int) -> BatchRecord:
     return BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=peak)
-
-
-def line_of(marker: str) -> int:
-    with open(__file__) as file:
-        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
 
 
 def test_wide_logits_whose_loss_sets_the_peak_are_measured() -> None:

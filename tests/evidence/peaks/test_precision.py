@@ -13,12 +13,7 @@ from memguard.evidence.interface import ProbeContext
 from memguard.evidence.kept.exceptions import ExceptionsProbe
 from memguard.evidence.peaks.precision import OPEN_BATCHES, AutocastProbe
 from memguard.records.facts import AutocastOpen, EmptyCacheCalls, ExceptionHolds, Fact
-from tests.evidence.loop import Loop
-
-
-def line_of(marker: str) -> int:
-    with open(__file__) as file:
-        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
+from tests.evidence.loop import Loop, line_of
 
 
 def test_a_forward_inside_an_out_of_memory_handler_is_told() -> None:

@@ -12,14 +12,9 @@ from memguard.evidence.peaks.periodic_reallocation import ModelSeriesProbe, Rema
 from memguard.records.facts import ReboundTensor
 from memguard.records.stats import BatchRecord, Stage
 from memguard.source.remaking import remade_variable
-from tests.evidence.loop import Loop
+from tests.evidence.loop import Loop, line_of
 
 MIB = 1 << 20
-
-
-def line_of(marker: str) -> int:
-    with open(__file__) as file:
-        return next(number for number, text in enumerate(file, 1) if text.rstrip().endswith(f"# {marker}"))
 
 
 def record(peak: int) -> BatchRecord:
