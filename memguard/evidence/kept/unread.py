@@ -45,13 +45,13 @@ class _Suspect:
     uses: list[tuple[StorageUse, int]]
     """With the time of the last use as it was found."""
     forwards: int
-    within_step: bool
     least: int
     """Bytes of that batch's peak from which on it is reported."""
     peak: int | None
-    is_state: bool
+    within_step: bool = False
+    is_state: bool = False
     """Whether it is an optimizer's."""
-    numbers: bool
+    numbers: bool = False
     """Whether each is one number, with the storage of what it was computed from."""
 
     def let_go(self) -> tuple[Place, str]:
@@ -181,7 +181,9 @@ class UnreadProbe(Probe):
             survey = self.watch.search()
             link = next((link for link in survey.snapshot.links if link.value is optimizer), None)
             if link is not None:
-                self._add(survey.cause(link), [], states, max(map(self._idle, states)), least, is_state=True)
+                used, forwards = [(use, use.used) for use in states], max(map(self._idle, states))
+                place, peak = survey.cause(link), self.watch.peak_bytes
+                self._add(_Suspect(place, [], used, forwards, least, peak, is_state=True))
 
     def _owned(self) -> list[torch.Tensor]:
         watch = self.watch
@@ -215,24 +217,12 @@ class UnreadProbe(Probe):
             ways = [(weakref.ref(link.value), survey.cause(link), _way_on(link, trail)) for link in around]
             forwards = len(births) if within_step else min(map(self._idle, new))
             numbers = all(link.value.numel() == 1 for link in named[place])
-            self._add(place, ways, new, forwards, least, within_step=within_step, numbers=numbers)
+            used, peak = [(use, use.used) for use in new], self.watch.peak_bytes
+            self._add(_Suspect(place, ways, used, forwards, least, peak, within_step, numbers=numbers))
 
-    def _add(
-        self,
-        place: Place,
-        around: list[tuple[weakref.ref[Any], Place, str]],
-        new: list[StorageUse],
-        forwards: int,
-        least: int,
-        *,
-        within_step: bool = False,
-        is_state: bool = False,
-        numbers: bool = False,
-    ) -> None:
-        self._known.update((id(use), use) for use in new)
-        uses = [(use, use.used) for use in new]
-        peak = self.watch.peak_bytes
-        self._suspects.append(_Suspect(place, around, uses, forwards, within_step, least, peak, is_state, numbers))
+    def _add(self, suspect: _Suspect) -> None:
+        self._known.update((id(use), use) for use, _ in suspect.uses)
+        self._suspects.append(suspect)
 
     def _conclude(self, *, is_over: bool = False) -> None:
         """Reports what went unread, or is unread as the run ends; what was read after all is forgotten."""
