@@ -11,7 +11,6 @@ from torch import nn
 from memguard.autograd.graph import saved_storages
 from memguard.heap.attributes import is_tensor
 from memguard.heap.containers import tensors_in
-from memguard.records.stats import BatchRecord
 from memguard.torch_objects.storages import owned_storages, storage_of
 
 DEVICE_SHARE, WITHOUT_DEVICE = 0.03, 64 * 1024**2
@@ -27,16 +26,14 @@ def least_of_device(total_bytes: int | None) -> int:
     return int(DEVICE_SHARE * total_bytes) if total_bytes else WITHOUT_DEVICE
 
 
-def least_of_peak(record: BatchRecord | None) -> int | None:
+def least_of_peak(peak_bytes: int | None) -> int | None:
     """Bytes from which on it is worth a word for what it adds to a batch's peak; None where that is unknown."""
-    peak = record.allocated_peak_bytes if record is not None else None
-    return None if peak is None else max(int(PEAK_SHARE * peak), LEAST)
+    return None if peak_bytes is None else max(int(PEAK_SHARE * peak_bytes), LEAST)
 
 
-def least_of_remark(record: BatchRecord | None) -> int | None:
+def least_of_remark(peak_bytes: int | None) -> int | None:
     """Bytes from which on it is worth a remark for what it adds to a batch's peak; None where that is unknown."""
-    peak = record.allocated_peak_bytes if record is not None else None
-    return None if peak is None else max(int(REMARK_SHARE * peak), LEAST_REMARK)
+    return None if peak_bytes is None else max(int(REMARK_SHARE * peak_bytes), LEAST_REMARK)
 
 
 def graph_bytes(module: nn.Module, output: object) -> int | None:

@@ -79,7 +79,7 @@ def bounds_of(file: str | None, line: int | None, holder: str | None, *, evaluat
     """
     model = SourceModel.of(file)
     name, attribute = symbol_of(holder)
-    if model is None or line is None or not holder or name == "_trainer":
+    if not model.is_read or line is None or not holder or name == "_trainer":
         return Bound.UNKNOWN  # Lightning's own loop keeps it for its caller: what trainer.predict() returns
     function, loops = model.around(line)
     nodes, inside = model.nodes if attribute else list(ast.walk(_home(model, name, line))), list(ast.walk(function))
@@ -138,7 +138,7 @@ def reset_of(file: str | None, line: int | None, holder: str | None) -> Reset:
     """Where what a statement fills is emptied or begun anew."""
     bounds, (name, attribute) = bounds_of(file, line, holder), symbol_of(holder)
     model = SourceModel.of(file)
-    if model is None or line is None or bounds & _LIMITS:
+    if line is None or bounds & _LIMITS:
         return Reset.HERE
     loops = model.around(line)[1]
     turn = ast.walk(loops[-1] if loops else model.function_at(line))
@@ -178,7 +178,7 @@ def _is_by_index(node: ast.AST, name: str, line: int, function: ast.AST) -> bool
 def has_limit(file: str | None, holder: str | None) -> bool:
     """Whether a container never holds more than so much: it has a maxlen, or something is taken out of it."""
     model, (name, attribute) = SourceModel.of(file), symbol_of(holder)
-    if model is None or not holder:
+    if not holder:
         return False
     return any(removes(node, name, attribute) for node in model.nodes) or bool(removals_by_alias(model, name))
 
@@ -189,7 +189,7 @@ def is_made_anew(file: str | None, line: int | None, holder: str | None) -> bool
     ``images = batch.to(device)`` and then ``images = interpolate(images, size)``: its size changes, and nothing grows.
     """
     model, (name, _) = SourceModel.of(file), symbol_of(holder)
-    if model is None or line is None or not holder:
+    if line is None or not holder:
         return False
     function, loops = model.around(line)
     body = loops[-1].body if loops else [] if function is model.tree else function.body
@@ -245,7 +245,7 @@ def is_cache(file: str | None, line: int | None, holder: str | None) -> bool:
     pile up are not: a check against duplicates reads nothing back, a bank or a sum stores under keys that it has, too.
     """
     model, (name, _) = SourceModel.of(file), symbol_of(holder)
-    if model is None or line is None or not holder:
+    if line is None or not holder:
         return False
     for node in model.functions_named(name):
         if first_line(node) <= line <= node.lineno and any(called_name(d) in REMEMBERS for d in node.decorator_list):

@@ -24,7 +24,6 @@ from memguard.source.expressions import (
     spans,
 )
 from memguard.source.model import SourceModel
-from memguard.source.scopes import Scope
 from memguard.source.steps import Step, steps_from
 from memguard.source.values import computes, has_graph_of, passes_graph, reads_graph
 from memguard.source.vocabulary import ACTS, ADDS, BACKWARD, CONTAINERS, LIBRARIES, SHOWS
@@ -67,7 +66,7 @@ def fate_of(file: str, line: int, name: str = "") -> Fate:
         name: The name of the code that runs there: ``<lambda>`` and the like return the value of an expression.
     """
     model = SourceModel.of(file)
-    if model is None or not model.tree.body:
+    if not model.tree.body:
         return Fate.ESCAPES
     engines = _engines_of(model)
     if name in _EXPRESSIONS:
@@ -278,17 +277,12 @@ def keeps_graph(code: CodeType, line: int) -> bool:
     It is not returned, yielded, put under an attribute or into what the function was given; at most it is added up.
     """
     model = SourceModel.of(code.co_filename)
-    if model is None or fate_of(code.co_filename, line, code.co_name) is not Fate.UNUSED:
+    if fate_of(code.co_filename, line, code.co_name) is not Fate.UNUSED:
         return False
     function, loops = model.around(line)
     backwards = [call.lineno for call in calls_in(model.tree) if is_backward(call)] if function is model.tree else []
     # Of a script, one may come to the graph by an attribute, further down or in the loop's next turn.
     return not any(at > line or (loops and spans(loops[-1], at)) for at in backwards)
-
-
-def _scope_of(code: CodeType) -> Scope | None:
-    model = SourceModel.of(code.co_filename)
-    return model.scope_of(code.co_firstlineno, code.co_name) if model is not None else None
 
 
 @functools.lru_cache(maxsize=1024)
@@ -300,7 +294,7 @@ def answers(code: CodeType, line: int, *, strict: bool) -> bool:
         line: The line.
         strict: As it is; else what is made from it with its graph counts as well.
     """
-    scope = _scope_of(code)
+    scope = SourceModel.of(code.co_filename).scope_of(code.co_firstlineno, code.co_name)
     called = [called_name(call.node) for call in scope.calls] if scope is not None else []
     if scope is None or any(name in ACTS or any(word in name for word in _JUDGES) for name in called):
         return False

@@ -6,7 +6,7 @@ import ast
 import functools
 import linecache
 import tokenize
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar, TypeVar, final, overload
 
 from memguard.records.facts import Place
@@ -22,34 +22,36 @@ _Node = TypeVar("_Node", bound=ast.AST)
 
 @final
 class SourceModel:
-    """One parsed file. A file that does not exist is an empty one."""
+    """One parsed file. A file that does not exist is an empty one, as is one that Python cannot read.
 
-    _models: ClassVar[dict[str, tuple[list[str], SourceModel | None]]] = {}
+    Attributes:
+        is_read: Whether Python could; else what it seems to lack says nothing.
+    """
 
-    def __init__(self, file: str, lines: list[str], tree: ast.Module) -> None:
-        self.file, self.lines, self.tree = file, lines, tree
-        self.nodes = list(ast.walk(tree))
+    _models: ClassVar[dict[str, tuple[list[str], SourceModel]]] = {}
+
+    def __init__(self, file: str, lines: list[str], tree: ast.Module | None) -> None:
+        self.file, self.is_read = file, tree is not None
+        self.tree, self.lines = (tree, lines) if tree is not None else (ast.Module([], []), [])
+        self.nodes = list(ast.walk(self.tree))
         """All nodes, breadth first: outer before inner."""
         self._blocks = [node for node in self.nodes if isinstance(node, (*FUNCTIONS, *LOOPS))]
         self._by_kind: dict[type[ast.AST], list[ast.AST]] = {}
 
     @classmethod
-    def of(cls, file: str | None) -> SourceModel | None:
-        """The model of a file, or of a notebook's cell; None where there is no file named, or Python cannot read it.
+    def of(cls, file: str | None) -> SourceModel:
+        """The model of a file, or of a notebook's cell; one that is not read where there is no file named.
 
         A file that `linecache` has read anew since, as it was changed, is parsed anew.
         """
         if file is None:
-            return None
+            return UNREAD
         lines, models = linecache.getlines(file), cls._models
         known = models.pop(file, None)
         if known is None or (known[0] is not lines and known[0] != lines):
-            tree = parse("".join(lines))
-            known = lines, cls(file, lines, tree) if tree is not None else None
+            known = lines, cls(file, lines, parse("".join(lines)))
         models[file] = known  # the newest last
-        while len(models) > 1 and (
-            len(models) > MAX_FILES or sum(len(kept) for kept, _ in models.values()) > MAX_LINES
-        ):
+        while len(models) > 1 and (len(models) > MAX_FILES or sum(len(k) for k, _ in models.values()) > MAX_LINES):
             models.pop(next(iter(models)), None)
         return known[1]
 
@@ -112,7 +114,7 @@ class SourceModel:
     def scope_of(self, first: int, name: str) -> Scope | None:
         """The scope of a code object by its first line, that of a decorator if it has any, and its name."""
         if name == "<module>":
-            return self.module
+            return self.module if self.is_read else None
         short = name.rpartition(".")[2]
         return next((scope for scope in self.scopes if (scope.first_line, scope.name) == (first, short)), None)
 
@@ -161,6 +163,9 @@ class SourceModel:
             return {}
 
 
+UNREAD = SourceModel("", [], None)
+
+
 @final
 class Sources:
     """The files that one search reads, with a bound on their lines.
@@ -172,7 +177,7 @@ class Sources:
 
     def __init__(self, max_lines: int = MAX_LINES, is_late: Callable[[], bool] = lambda: False) -> None:
         self._is_late, self._max_lines, self._left = is_late, max_lines, max_lines
-        self._files: dict[str, SourceModel | None] = {}
+        self._files: dict[str, SourceModel] = {}
         self._others: tuple[list[str], Sources] | None = None
 
     def others(self, list_files: Callable[[], list[str]]) -> tuple[list[str], Sources]:
@@ -181,18 +186,14 @@ class Sources:
             self._others = list_files(), Sources(self._max_lines, self._is_late)
         return self._others
 
-    def mention(self, file: str, words: Iterable[str]) -> bool:
-        """Whether a file's text has one of some words, and so is worth reading."""
-        if file in self._files:
-            return self._files[file] is not None
+    def get(self, file: str | None, words: Collection[str] = ()) -> SourceModel:
+        """A file's model; one that is not read where that is too much, or the file has none of some words."""
+        if file is None or file in self._files:
+            return self._files[file] if file is not None else UNREAD
         lines = linecache.getlines(file)
-        return any(word in line for word in words for line in lines)
-
-    def get(self, file: str) -> SourceModel | None:
-        """A file's model; None when it cannot be read."""
-        if file not in self._files:
-            lines = linecache.getlines(file)
-            fits = bool(lines) and len(lines) <= self._left and not self._is_late()
-            self._left -= len(lines) if fits else 0
-            self._files[file] = SourceModel.of(file) if fits else None
+        if words and not any(word in line for word in words for line in lines):
+            return UNREAD  # it is not worth it
+        fits = bool(lines) and len(lines) <= self._left and not self._is_late()
+        self._left -= len(lines) if fits else 0
+        self._files[file] = SourceModel.of(file if fits else None)
         return self._files[file]

@@ -43,7 +43,7 @@ def is_on_host(place: Place) -> bool:
     On a device the tensors tell by themselves; where the device is the host, or a virtual one, ``x.cpu()`` is ``x``.
     """
     model = SourceModel.of(place.file)
-    if model is None or place.line is None:
+    if place.line is None:
         return False
     name, _ = symbol_of(place.holder)
     statement: ast.stmt | None = None
@@ -172,7 +172,7 @@ def loaded_by(place: Place) -> Place | None:
     What reads it later wants it, but for single entries: an epoch, or a step.
     """
     model, (name, attribute) = SourceModel.of(place.file), symbol_of(place.holder)
-    if model is None or place.line is None:
+    if place.line is None:
         return None
     scope, names = model.scope_at(place.line), [name]
     last = max((call.end_line for call in scope.calls if called_name(call.node) == "load_state_dict"), default=None)

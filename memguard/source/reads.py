@@ -30,16 +30,16 @@ _BRANCHES = (ast.If, *LOOPS, ast.Try)
 _MAKING = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare)
 
 
-def is_read_again(model: SourceModel | None, first: int, function: str, name: str, line: int) -> bool | None:
+def is_read_again(model: SourceModel, first: int, function: str, name: str, line: int) -> bool | None:
     """Whether a function reads a variable after a line, before it gets a new value; None if that cannot be told.
 
     A loop around the line is gone through once more from its beginning: what comes first there, a read or a new value,
     decides. A nested function that uses the variable counts as a read. So does a function of the script, where the
     variable is the script's own; one that asks for all of them by name leaves it open.
     """
-    scope = model.scope_of(first, function) if model is not None else None
+    scope = model.scope_of(first, function)
     node = scope.node if scope is not None else None
-    if model is None or node is None or (node is model.tree and mentions(node, _NAMESPACES)):
+    if node is None or (node is model.tree and mentions(node, _NAMESPACES)):
         return None
     # On one line a value is read before the name is set: x = f(x).
     uses = sorted(_uses(node, name), key=lambda use: (use[0], use[1] != "read"))
@@ -161,10 +161,7 @@ class _Turn(NamedTuple):
 
 
 def _turn_that_sets(file: str, line: int, name: str) -> _Turn | None:
-    model = SourceModel.of(file)
-    if model is None:
-        return None
-    scope, loops = model.around(line)
+    scope, loops = SourceModel.of(file).around(line)
     statement = next((part for part in loops[-1].body if spans(part, line)), None) if loops else None
     if not isinstance(statement, ast.Assign) or not _sets(statement.targets, name):
         return None
@@ -204,7 +201,7 @@ class LocalReading(NamedTuple):
 
 
 def read_local(
-    model: SourceModel | None, first: int, function: str, name: str, line: int, running: int, *, runs: bool
+    model: SourceModel, first: int, function: str, name: str, line: int, running: int, *, runs: bool
 ) -> LocalReading:
     """What a function's text says of one of its variables.
 
@@ -217,8 +214,8 @@ def read_local(
         running: The line that runs.
         runs: Whether both are the same, so that the statement may be setting the variable anew.
     """
-    scope = model.scope_of(first, function) if model is not None else None
-    if model is None or scope is None:
+    scope = model.scope_of(first, function)
+    if scope is None:
         return LocalReading(None, None, None, False, False, False)
     set_on, text, shared = None, None, name in scope.params
     stores = [store for store in scope.stores if name in names_set(store.target)]

@@ -27,8 +27,8 @@ _CONSTRUCTORS = frozenset({"__init__", "__post_init__", "__new__", "__setstate__
 def remade_attribute(file: str, owner: str, name: str) -> Place | None:
     """Where a method of a class gives an attribute something new; None also where it is dropped somewhere before."""
     model = SourceModel.of(file)
-    for node in model.all_of(ast.ClassDef) if model is not None else ():
-        if node.name != owner or model is None:
+    for node in model.all_of(ast.ClassDef):
+        if node.name != owner:
             continue
         methods = [part for part in node.body if isinstance(part, FUNCTIONS) and part.name not in _CONSTRUCTORS]
         made = [(each, method.name) for method in methods for each in _made(ast.walk(method), name)]
@@ -51,13 +51,13 @@ def remade_variable(file: str, function: str, first_line: int, name: str) -> Pla
         name: The variable.
     """
     model = SourceModel.of(file)
-    scope = model.scope_of(first_line, function) if model is not None else None
+    scope = model.scope_of(first_line, function)
     loops = [node for node in own_nodes(scope.node) if isinstance(node, LOOPS)] if scope is not None else []
     for index, loop in enumerate(loops):  # the outer ones first
         for statement in _made(own_nodes(loop), name):
             around = next(one for one in loops[: index + 1] if any(part is statement for part in own_nodes(one)))
             # Outside of all loops, ``x = None`` only says that there is none yet, and ``del x`` that all are done.
-            if model is not None and not any(drops(part, name) for part in own_nodes(around)):
+            if not any(drops(part, name) for part in own_nodes(around)):
                 return model.place(statement.lineno, function, name)
     return None
 
@@ -111,9 +111,9 @@ def _is(target: ast.AST, name: str) -> bool:
 def drops_gradients_below(file: str, line: int) -> Place | None:
     """The first line below another at which gradients are let go: ``net.zero_grad()``, ``p.grad = None``."""
     model = SourceModel.of(file)
-    found = (node for node in model.all_of(ast.stmt) if node.lineno > line) if model is not None else ()
+    found = (node for node in model.all_of(ast.stmt) if node.lineno > line)
     first = min(((node.lineno, dropped) for node in found if (dropped := _dropped(node)) is not None), default=None)
-    if model is None or first is None:
+    if first is None:
         return None
     function = model.function_at(first[0])
     return model.place(first[0], None if isinstance(function, ast.Module) else function.name, first[1])
@@ -130,11 +130,8 @@ def _dropped(node: ast.stmt) -> str | None:
 
 def gradient_leaf(backward: Place) -> str | None:
     """The variable of a backward's function that gets the gradient: its one input, or the only ``.grad`` read."""
-    model = SourceModel.of(backward.file)
-    if model is None:
-        return None
     line = backward.line or 0
-    nodes = list(ast.walk(model.function_at(line)))
+    nodes = list(ast.walk(SourceModel.of(backward.file).function_at(line)))
     calls = [call for call in calls_in(*nodes[:1]) if spans(call, line) and called_name(call) == "backward"]
     given = [word.value for call in calls for word in call.keywords if word.arg == "inputs"][:1]
     if given and isinstance(given[0], (ast.List, ast.Tuple)):

@@ -53,8 +53,7 @@ def find_statement(
 
 def is_alias(query: NameQuery, sources: Sources) -> bool:
     """Whether a variable is only another name of something that has one: ``log = self.log``, a loop's variable."""
-    model = sources.get(query.file) if query.file is not None else None
-    owner = model.scope_of(query.first_line, query.function or "<module>") if model is not None else None
+    owner = sources.get(query.file).scope_of(query.first_line, query.function or "<module>")
     stores = [s for s in owner.stores if isinstance(s.target, ast.Name) and s.target.id == query.name] if owner else []
     return bool(stores) and all(
         not store.augmented and (store.from_loop or len(chain_of(store.value) or ()) > 1) for store in stores
@@ -76,14 +75,14 @@ def find_collecting(
         # Where nothing of the user's is called, a generator would be running itself, as "<genexpr>".
         kinds = _COMPREHENSIONS if called is not None else _INLINED
         model = sources.get(file)
-        for scope, store in ((one, s) for one in model.scopes for s in one.stores) if model is not None else ():
+        for scope, store in ((one, s) for one in model.scopes for s in one.stores):
             if not store.line <= line <= store.end_line or store.from_loop or (graph and store.no_grad):
                 continue
             parts = [node for node in ast.walk(store.value) if isinstance(node, kinds)]
             inside = {id(node) for node in calls_in(*parts)}
             if any(called_name(call) == called and id(call) not in inside for call in calls_in(store.value)):
                 continue  # they are the arguments of a call that is running
-            if model is not None and any(may_carry(part.elt, scope, graph=graph) for part in parts):
+            if any(may_carry(part.elt, scope, graph=graph) for part in parts):
                 text = model.text(store.line, store.end_line)
                 return Statement(file, store.line, scope.name, text, True, loops=True, score=1.0)
     return None
@@ -114,9 +113,7 @@ class _Search:
         self._files = list(dict.fromkeys(files))
         query, words = self.query, (self.query.name, *self.query.own_classes)
         for file in self._files:
-            model = self.sources.get(file) if self.sources.mention(file, words) else None
-            if model is None:
-                continue
+            model = self.sources.get(file, words)
             for scope in model.scopes if query.attribute else ():
                 if scope.owner in query.classes and self._returns_it(scope):
                     self._getters.add(("attr" if "property" in scope.decorators else "call", scope.name))
@@ -254,10 +251,10 @@ class _Search:
     def _callees(self, model: SourceModel, call: ast.Call) -> Iterator[tuple[SourceModel, Scope]]:
         name = called_name(call)
         for file in dict.fromkeys([model.file, *self._files]):
-            other = self.sources.get(file) if name and self.sources.mention(file, (name,)) else None
-            for scope in other.scopes if other is not None else ():
+            other = self.sources.get(file, (name,))
+            for scope in other.scopes if name else ():
                 fits = scope.name == name or (scope.name == "__init__" and scope.owner == name)
-                if other is not None and fits and not scope.is_class and scope.params:
+                if fits and not scope.is_class and scope.params:
                     yield other, scope
 
     def _matches(self, chain: Chain | None, sight: _Sight, *, aliases: bool = True) -> Iterator[tuple[Chain, Chain]]:

@@ -41,10 +41,10 @@ def loader_calls(files: Iterable[str]) -> Iterator[Place]:
         if not any("Loader(" in line for line in linecache.getlines(file)):
             continue  # to parse a large project would take seconds
         model = SourceModel.of(file)
-        keeping = model.all_of(ast.Assign, ast.AnnAssign, ast.Return, ast.For) if model is not None else []
+        keeping = model.all_of(ast.Assign, ast.AnnAssign, ast.Return, ast.For)
         for node in sorted(keeping, key=lambda node: node.lineno):
             made = node.iter if isinstance(node, ast.For) else node.value
-            if made is None or model is None or not any(called_name(c).endswith("Loader") for c in calls_in(made)):
+            if made is None or not any(called_name(c).endswith("Loader") for c in calls_in(made)):
                 continue
             function, targets = model.function_at(made.lineno), targets_of(node)
             name = last_name(targets[0]) if len(targets) == 1 and not isinstance(node, ast.For) else None
@@ -58,8 +58,7 @@ def yielded_batch(file: str, first: int) -> tuple[int, str] | None:
 
     What it only passes on, as the variable of a loop, was put together elsewhere.
     """
-    model = SourceModel.of(file)
-    parts = list(own_nodes(model.function_of(first))) if model is not None else []
+    parts = list(own_nodes(SourceModel.of(file).function_of(first)))
     passed = {name for part in parts if isinstance(part, ast.For) for name in names_in(part.target)}
     values = [part.value for part in parts if isinstance(part, ast.Yield) and part.value is not None]
     lines = [value.lineno for value in values if not (isinstance(value, ast.Name) and value.id in passed)]
@@ -74,12 +73,12 @@ def compile_site(files: Iterable[str], *, captures: bool = False) -> Place:
         captures: Whether the line that captures a CUDA graph is wanted instead.
     """
     for model in map(SourceModel.of, dict.fromkeys(files)):
-        for node in model.nodes if model is not None else ():
+        for node in model.nodes:
             called: list[Any] = [node.func] if isinstance(node, ast.Call) else []
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                 called = [one for one in node.decorator_list if not isinstance(one, ast.Call)]
             for function in called:
-                if model is not None and (ast.unparse(function) in _CAPTURES if captures else _compiles(function)):
+                if (ast.unparse(function) in _CAPTURES) if captures else _compiles(function):
                     return model.place(function.lineno)
     return NOWHERE
 
@@ -92,15 +91,14 @@ def _compiles(function: ast.expr) -> bool:
 
 def handler_at(file: str, line: int) -> int | None:
     """Where the outermost ``except`` around a line begins."""
-    model = SourceModel.of(file)
-    handler = model.node_at(line, ast.ExceptHandler) if model is not None else None
+    handler = SourceModel.of(file).node_at(line, ast.ExceptHandler)
     return handler.lineno if handler is not None else None
 
 
 def cuts_samples(file: str, first: int) -> bool:
     """Whether a function that begins on a line may cut what it takes: by a slice with an end, or words for it."""
     model = SourceModel.of(file)
-    if model is None:
+    if not model.is_read:
         return True  # it cannot be read, so nothing is concluded
     for node in model.all_of(ast.FunctionDef, ast.Lambda):
         if node.lineno != first:
@@ -200,7 +198,7 @@ def remedy_at(place: Place) -> str | None:
 def _remedy_of_class(place: Place) -> str | None:
     """The method that begins an attribute anew: its class may have one, and each metric inherits one."""
     model, (owner, _, stash) = SourceModel.of(place.file), (place.holder or "").rpartition(".")
-    if model is None or not owner:
+    if not owner:
         return None
     for kind in model.all_of(ast.ClassDef):
         if kind.name != owner:
@@ -219,7 +217,7 @@ def remedy_of_stash(place: Place) -> str | None:
     """What to change where a statement is part of a pack hook, and nothing takes out what it puts aside; else None."""
     model, name = SourceModel.of(place.file), (place.function or "").rpartition(".")[2]
     stash = (place.holder or "").rpartition(".")[2]
-    if model is None or not name or not stash:
+    if not name or not stash:
         return None
     for call in model.all_of(ast.Call):
         hooks = [last_part(arg) for arg in (*call.args, *(keyword.value for keyword in call.keywords))][:2]

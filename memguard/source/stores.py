@@ -34,9 +34,9 @@ from memguard.source.vocabulary import ADDS, JOINS, SHARES
 def assigned_at(file: str, line: int) -> tuple[str, str] | None:
     """The name that a statement gives its value to, and its text; None if it is no assignment to a single name."""
     model = SourceModel.of(file)
-    for node in model.all_of(ast.Assign) if model is not None else ():
+    for node in model.all_of(ast.Assign):
         single = len(node.targets) == 1 and isinstance(node.targets[0], (ast.Name, ast.Attribute, ast.Subscript))
-        if model is not None and single and spans(node, line):
+        if single and spans(node, line):
             text = ast.get_source_segment("".join(model.lines), node) or ""
             return ast.unparse(node.targets[0]), " ".join(text.split())
     return None
@@ -63,8 +63,7 @@ def gives_back(file: str, line: int) -> bool:
         file: A source file.
         line: A ``return``, or an assignment to a variable that the function sets once, in no loop, and returns.
     """
-    model = SourceModel.of(file)
-    function, loops = model.around(line) if model is not None else (None, [])
+    function, loops = SourceModel.of(file).around(line)
     if not isinstance(function, FUNCTIONS):
         return False
     inside = list(ast.walk(function))
@@ -95,7 +94,7 @@ class Rebinding(NamedTuple):
 def rebinding_at(file: str, line: int) -> Rebinding | None:
     """The statement on a line, if it gives a single name a value."""
     target, model = assigned_at(file, line), SourceModel.of(file)
-    if target is None or model is None:
+    if target is None:
         return None
     name, source = target
     here = (node.value for node in model.all_of(ast.Assign) if spans(node, line))
@@ -163,8 +162,7 @@ def is_in_loop(frame: FrameType) -> bool:
     """Whether the line that a frame runs lies in a loop of its own."""
     model, code = SourceModel.of(frame.f_code.co_filename), frame.f_code
     first = code.co_firstlineno if code.co_name != "<module>" else 0
-    loops = model.loops_in(model.tree, frame.f_lineno) if model is not None else []
-    return any(first <= loop.lineno for loop in loops)
+    return any(first <= loop.lineno for loop in model.loops_in(model.tree, frame.f_lineno))
 
 
 # Statements that pass on what another has filled
@@ -204,7 +202,7 @@ def makes_state(place: Place) -> bool:
     through methods that read it. What adds in place is a sum, and what joins old and new collects.
     """
     model, (name, attribute) = SourceModel.of(place.file), symbol_of(place.holder)
-    if model is None or place.line is None or not name:
+    if place.line is None or not name:
         return False
     scope, anchor = model.scope_at(place.line), Anchor(name, attribute)
     for store in scope.stores:

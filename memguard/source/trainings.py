@@ -68,8 +68,8 @@ def _names_ahead(code: CodeType, line: int) -> tuple[set[str], set[str]]:
     handed on, and may be called later: ``run(step, loader)``, ``update = partial(step, net)``.
     """
     model = SourceModel.of(code.co_filename)
-    scope = model.scope_of(code.co_firstlineno, code.co_name) if model is not None else None
-    if model is None or scope is None or scope.node is None:
+    scope = model.scope_of(code.co_firstlineno, code.co_name)
+    if scope is None or scope.node is None:
         return _names_in(code), set()
     first = min([loop.lineno for loop in model.loops_in(scope.node, line)], default=line + 1)
     nodes = list(_own_parts(scope.node))
@@ -120,8 +120,6 @@ def is_evaluation(file: str, first: int, function: str, line: int) -> bool:
     if function != "<module>" and _speaks_of_evaluation(function):
         return True
     model = SourceModel.of(file)
-    if model is None:
-        return False
     loops = model.loops_in(model.tree, line)
     over = [loop.iter for loop in loops if isinstance(loop, ast.For | ast.AsyncFor)]
     return any(

@@ -20,7 +20,7 @@ MAX_HOPS = 3
 def find_upcast(site: Place) -> Place | None:
     """The statement that casts, or takes the loss of, what a call gave; None if the source does not show it."""
     model = SourceModel.of(site.file)
-    if model is None or site.line is None or not model.lines:
+    if site.line is None or not model.lines:
         return None
     scope, line = model.scope_at(site.line), site.line
     stores = (store for store in scope.stores if store.line <= line <= store.end_line)

@@ -37,23 +37,24 @@ while True:
 
 
 def test_a_file_is_parsed_once_until_it_changes(tmp_path: Path) -> None:
-    """By what linecache has of it; a file that is gone is an empty one, one that Python cannot read is none."""
+    """By what linecache has of it; a file that is gone is an empty one, one that Python cannot read is not read."""
     file = tmp_path / "script.py"
     file.write_text("x = 1\n")
     first = SourceModel.of(str(file))
-    assert first is not None and SourceModel.of(str(file)) is first
+    assert first.is_read and SourceModel.of(str(file)) is first
     linecache.clearcache()
     assert SourceModel.of(str(file)) is first  # read anew, and the same
     file.write_text("y = 2; z = 3\n")
     os.utime(file, (1, 1))
     linecache.checkcache(str(file))
     second = SourceModel.of(str(file))
-    assert second is not None and second is not first and second.module.bound == {"y", "z"}
+    assert second is not first and second.module.bound == {"y", "z"}
     file.write_text("y = (\n")
     linecache.checkcache(str(file))
-    assert SourceModel.of(str(file)) is None and SourceModel.of(None) is None
+    unread = SourceModel.of(str(file)), SourceModel.of(None)
+    assert not any(model.is_read or model.tree.body for model in unread)
     gone = SourceModel.of(str(tmp_path / "gone.py"))
-    assert gone is not None and not gone.tree.body
+    assert gone.is_read and not gone.tree.body
 
 
 def test_few_models_are_kept(tmp_path: Path) -> None:
@@ -90,9 +91,9 @@ def test_a_search_reads_so_many_lines(tmp_path: Path) -> None:
     for file in files:
         file.write_text("x = 1\n" * 6)
     sources = Sources(max_lines=10)
-    assert sources.get(str(files[0])) is not None and sources.get(str(files[1])) is None
-    assert Sources(is_late=lambda: True).get(str(files[0])) is None
-    assert sources.mention(str(files[0]), ("other",)) and not Sources().mention(str(files[0]), ("other",))
+    assert [sources.get(str(file)).is_read for file in files] == [True, False]
+    assert not Sources(is_late=lambda: True).get(str(files[0])).is_read
+    assert sources.get(str(files[0]), ("other",)).is_read and not Sources().get(str(files[0]), ("other",)).is_read
 
 
 def test_files_of_other_modules_leave_the_nearest_readable(tmp_path: Path) -> None:
@@ -102,5 +103,5 @@ def test_files_of_other_modules_leave_the_nearest_readable(tmp_path: Path) -> No
         Path(file).write_text("x = 1\n" * 6)
     sources = Sources(max_lines=10)
     listed, others = sources.others(lambda: files)
-    assert [others.get(file) is not None for file in listed] == [True, False]
-    assert sources.get(files[1]) is not None and sources.others(list) == (listed, others)
+    assert [others.get(file).is_read for file in listed] == [True, False]
+    assert sources.get(files[1]).is_read and sources.others(list) == (listed, others)

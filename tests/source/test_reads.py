@@ -52,7 +52,6 @@ def at_the_call(program: str, tmp_path: Path) -> bool:
     path = tmp_path / "program.py"
     path.write_text("def main(batches, show, step, probs=None):\n" + textwrap.indent(textwrap.dedent(program), "    "))
     source = SourceModel.of(str(path))
-    assert source is not None
     line = next(
         number for number, text in enumerate(path.read_text().splitlines(), 1) if "step(" in text and number > 1
     )

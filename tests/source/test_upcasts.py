@@ -64,5 +64,4 @@ def test_a_cast_tensor_has_the_name_that_its_line_gives_it(tmp_path: Path) -> No
         "loss = F.cross_entropy(out.float(), y)\nloss_of(out.float())\n"
     )
     source = SourceModel.of(str(file))
-    assert source is not None
     assert [cast_name(source.scope_at(line), line) for line in range(1, 5)] == ["logits", "self.wide", None, None]

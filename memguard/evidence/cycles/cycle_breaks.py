@@ -216,17 +216,16 @@ def find_closing(kind: type, attribute: str, methods: Collection[str] = (), line
     for base in mro_of(kind):
         if base is object or not is_user_class(base):
             continue
-        model = _model_of(base)
-        at = find_attribute_closing(model, base.__name__, attribute, methods, lines) if model is not None else None
+        at = find_attribute_closing(_model_of(base), base.__name__, attribute, methods, lines)
         if at is not None:
             found.append(at._replace(place=replace(at.place, function=kind.__name__)))
     return max(found, key=lambda one: one.score, default=Closing(NOWHERE, 0.0))
 
 
-def _model_of(kind: type) -> SourceModel | None:
+def _model_of(kind: type) -> SourceModel:
     module = sys.modules.get(str(namespace_of(kind).get("__module__")))
     file = attributes_of(module).get("__file__") if module is not None else None
-    return SourceModel.of(file) if type(file) is str else None
+    return SourceModel.of(file if type(file) is str else None)
 
 
 # Strongly connected parts of numbered objects, what they reach, and what breaks them

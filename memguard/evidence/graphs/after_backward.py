@@ -92,7 +92,7 @@ class SavedTensors:
             return
         self._within += 1
         saved = self._sized(last, place, named=self._within > 1)
-        if sum(saved.values()) >= (least_of_remark(self._watch.record) or LEAST):
+        if sum(saved.values()) >= (least_of_remark(self._watch.peak_bytes) or LEAST):
             self.open.append(_Kept(last, last.uses, place, saved, True, self._beside(last)))
 
     def _sized(self, last: ForwardGraph, place: Place, *, named: bool) -> dict[int, int]:
@@ -155,7 +155,7 @@ class SavedTensors:
             if part:
                 needed = kept.needed
                 saved = {} if needed is None else {key: size for key, size in saved.items() if key not in needed}
-                if sum(saved.values()) < (least_of_remark(self._watch.record) or LEAST):
+                if sum(saved.values()) < (least_of_remark(self._watch.peak_bytes) or LEAST):
                     continue
             if carried:
                 self.carried_by = kept.place

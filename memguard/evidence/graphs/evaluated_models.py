@@ -281,6 +281,6 @@ def outermost_of(models: Mapping[tuple[int, bool], EvaluatedModel], asked: Place
             if level.function not in trained:
                 return asked if level.line == where else replace(level.place, holder=None)
             model = SourceModel.of(level.place.file)
-            if model is None or model.around(level.place.line or 0)[1]:
+            if not model.is_read or model.around(level.place.line or 0)[1]:
                 return asked
     return asked

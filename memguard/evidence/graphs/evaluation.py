@@ -189,7 +189,7 @@ class EvaluationProbe(Probe):
                 watch.doubted.add(mark.module)
             elif mark.module not in watch.doubted:
                 continue
-            least = max(least_of_device(watch.device_total_bytes), least_of_peak(watch.record) or LEAST)
+            least = max(least_of_device(watch.device_total_bytes), least_of_peak(watch.peak_bytes) or LEAST)
             line = self._calls.died(mark, model.name, least)
             if line is not None and not self._differentiates(model):
                 self._tell_line(model, *line, training=True)

@@ -141,8 +141,8 @@ def place_of_context(function: type, attribute: str) -> Place:
     """The line that stores an attribute on the context of a function, else the class's own."""
     file = getattr(sys.modules.get(function.__module__), "__file__", None)
     name, model = function.__name__, SourceModel.of(file)
-    kinds = (node for node in model.all_of(ast.ClassDef) if node.name == name) if model is not None else iter(())
-    if model is None or (kind := next(kinds, None)) is None:
+    kind = next((node for node in model.all_of(ast.ClassDef) if node.name == name), None)
+    if kind is None:
         return Place(file=file)
     parts = (part for part in ast.walk(kind) if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store))
     line = min((part.lineno for part in parts if part.attr == attribute), default=None)

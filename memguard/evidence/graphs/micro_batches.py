@@ -196,7 +196,7 @@ class MicroBatchesProbe(Probe):
         watch = self.watch
         holders, contents = self._find(marks, dates=stale)
         held = contents.total()
-        least = least_of_remark(watch.record)
+        least = least_of_remark(watch.peak_bytes)
         if least is None:
             weights = sum(owned_storages(watch.models).values())
             least = max(int(REMARK_SHARE * (IN_USE * weights + held)), LEAST_REMARK)
@@ -307,8 +307,9 @@ class MicroOutputsProbe(Probe):
 
     def _conclude(self, waiting: list[_Output]) -> None:
         watch, held = self.watch, sum({output.key: output.nbytes for output in waiting}.values())
-        least, record = least_of_peak(watch.record), watch.record
-        if least is None or record is None or held < least or not (holders := self._find(waiting)):
+        peak = watch.peak_bytes
+        least = least_of_peak(peak)
+        if least is None or held < least or not (holders := self._find(waiting)):
             return
         count = len({id(output.mark) for output in waiting})
         # Of the first step that accumulates, the first forward was not heard.
@@ -320,6 +321,6 @@ class MicroOutputsProbe(Probe):
                 place=self._filled or holders[0].place,
                 outputs=count,
                 bytes=held,
-                peak_bytes=record.allocated_peak_bytes or held,
+                peak_bytes=peak or held,
             )
         )

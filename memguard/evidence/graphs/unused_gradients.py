@@ -82,7 +82,7 @@ class UntakenGradientsProbe(Probe):
         known = [one for one in untaken if id(one.place()) not in held]
         gradients = [gradient for one in known if (gradient := one.gradient_now()) is not None]
         nbytes = sum(storages_of(gradients).values())
-        if not nbytes or nbytes < (least_of_remark(watch.record) or 0):
+        if not nbytes or nbytes < (least_of_remark(watch.peak_bytes) or 0):
             return
         whole = not any(id(parameter) in held for parameter in parameters_of(model))
         files = {frame.f_code.co_filename for frame in user_frames()}
@@ -227,7 +227,7 @@ class DroppedGradientsProbe(Probe):
     def _tell(self, number: int, place: Place, line: _Line) -> None:
         watch = self.watch
         module = next((model for model in watch.models if id(model) == number), None)
-        if module is None or (line.bytes or 0) < (least_of_remark(watch.record) or 0):
+        if module is None or (line.bytes or 0) < (least_of_remark(watch.peak_bytes) or 0):
             return
         self.report(
             UnusedGraphs(

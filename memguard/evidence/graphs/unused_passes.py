@@ -228,9 +228,9 @@ class DerivativesProbe(Probe):
                     self._tell(mark, derivative.place, line, max(sizes))
 
     def _tell(self, mark: ForwardGraph, place: Place, line: _Line, nbytes: int) -> None:
-        watch, record = self.watch, self.watch.record
+        watch, peak = self.watch, self.watch.peak_bytes
         module = next((root for root in watch.models if id(root) == mark.module), None)
-        least = max(LEAST_BYTES, (least_of_remark(record) or 0) if mark.training else 0)
+        least = max(LEAST_BYTES, (least_of_remark(peak) or 0) if mark.training else 0)
         # After a backward with create_graph the gradients keep the graph: MG104 reports that.
         is_backward = _BACKWARD.search(linecache.getline(place.file or "", place.line or 0))
         if nbytes < least or is_backward or (module is None and mark.module):
@@ -247,6 +247,6 @@ class DerivativesProbe(Probe):
                 bytes=nbytes,
                 derivative=True,
                 training=mark.training,
-                peak_bytes=record.allocated_peak_bytes if record is not None else None,
+                peak_bytes=peak,
             )
         )

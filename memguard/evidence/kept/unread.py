@@ -125,7 +125,7 @@ class UnreadProbe(Probe):
         if self._steps > STEPS or self._looks >= LOOKS:
             if not self._suspects:
                 self.unsubscribe(*_HEARD)
-        elif (least := least_of_peak(self.watch.record)) is not None:
+        elif (least := least_of_peak(self.watch.peak_bytes)) is not None:
             self._suspect(least)
             self._suspect_states(least)
         self._go_on(trains=False, outside=True)

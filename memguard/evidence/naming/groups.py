@@ -42,10 +42,10 @@ def find_caller(
     running = {(frame.f_code.co_filename, frame.f_code.co_firstlineno) for frame in frames}
     files = list(dict.fromkeys([*(frame.f_code.co_filename for frame in frames), statement.file]))
     source = sources.get(statement.file)
-    function = _function_of(statement, source) if source is not None else None
+    function = _function_of(statement, source)
     found: _Call | None = None
     for _ in range(MAX_HOPS):
-        if source is None or function is None or function.parent is None:
+        if function is None or function.parent is None:
             break
         if (source.file, function.first_line) in running or function.name.startswith("__"):
             break
@@ -71,9 +71,9 @@ def _function_of(statement: Statement, source: SourceModel) -> SourceScope | Non
 def _calls(function: SourceScope, files: Sequence[str], sources: Sources, *, graph: bool) -> Iterator[_Call]:
     """Calls by a function's name, outside its own class, that hand over what it may keep."""
     for file in files:
-        source = sources.get(file) if sources.mention(file, (function.name,)) else None
-        for caller in source.scopes if source is not None else ():
-            if source is None or caller is function or (function.owner is not None and caller.owner == function.owner):
+        source = sources.get(file, (function.name,))
+        for caller in source.scopes:
+            if caller is function or (function.owner is not None and caller.owner == function.owner):
                 continue
             for site in caller.calls:
                 if called_name(site.node) != function.name:
@@ -217,8 +217,8 @@ def passes_on(link: Link, frames: Sequence[FrameType], sources: Sources) -> bool
     for frame in frames:
         code = frame.f_code
         inside = inside or (code.co_filename, code.co_firstlineno) == (scope.file, scope.first_line)
-        source = sources.get(code.co_filename) if inside else None
-        function = source.scope_of(code.co_firstlineno, code.co_name) if source is not None else None
+        source = sources.get(code.co_filename if inside else None)
+        function = source.scope_of(code.co_firstlineno, code.co_name)
         if function is None:
             continue
         backwards = [site for site in function.calls if called_name(site.node) in _BACKWARDS]

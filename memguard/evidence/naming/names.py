@@ -192,8 +192,6 @@ def capacity_of(container: Link | None, file: str | None, name: str | None) -> i
     if file is None or not name:
         return None
     model = SourceModel.of(file)
-    if model is None:
-        return None
     numbers = [_number(limit, container, model) for limit in length_limits(model, symbol_of(name)[0])]
     known = [number for number in numbers if number is not None and 0 < number < _MOST]
     return max(known) if known and len(known) == len(numbers) else None

@@ -175,8 +175,8 @@ def _returned(made: object, sources: Sources) -> Statement | None:
         return None
     code = behind.__code__
     source = sources.get(code.co_filename)
-    function = source.scope_of(code.co_firstlineno, code.co_name) if source is not None else None
-    if source is None or function is None or len(function.returns) != 1:
+    function = source.scope_of(code.co_firstlineno, code.co_name)
+    if function is None or len(function.returns) != 1:
         return None
     value = function.returns[0]
     text = source.text(value.lineno, value.end_lineno or value.lineno)
@@ -204,7 +204,7 @@ def registration_of(hook: types.FunctionType, sources: Sources) -> Statement | N
     """The call that registers a hook function, by its name or, for a lambda, on its line."""
     code = hook.__code__
     source = sources.get(code.co_filename)
-    if source is None:
+    if not source.is_read:
         return None
     pattern = re.compile(rf"\bregister_\w*hook\s*\(.*\b{re.escape(code.co_name)}\b")
     if code.co_name == "<lambda>":
@@ -220,9 +220,7 @@ def registration_of(hook: types.FunctionType, sources: Sources) -> Statement | N
 
 def _stated_on(line: int, file: str, function: str, sources: Sources) -> Statement:
     """A line that is known to be what fills a holder."""
-    source = sources.get(file)
-    text = source.text(line, line) if source is not None else ""
-    return Statement(file, line, function, text, True, score=3.0)
+    return Statement(file, line, function, sources.get(file).text(line, line), True, score=3.0)
 
 
 def _count(hooks: Any, code: types.CodeType) -> int:
@@ -249,9 +247,9 @@ def numbered(link: Link, files: Sequence[str], sources: Sources) -> Statement | 
     if sum(1 for name in list(names) if type(name) is str and pattern.match(name)) < MIN_NAMES:
         return None
     for file in dict.fromkeys(files):
-        source = sources.get(file) if sources.mention(file, [prefix]) else None
-        for line, text in enumerate(source.lines if source is not None else (), 1):
+        source = sources.get(file, (prefix,))
+        for line, text in enumerate(source.lines, 1):
             code = text.partition("#")[0]
-            if source is not None and prefix in code and _MAKES_NAMES.search(code):
+            if prefix in code and _MAKES_NAMES.search(code):
                 return Statement(file, line, source.scope_at(line).name, code.strip(), True, loops=True, score=3.0)
     return None

@@ -235,14 +235,14 @@ class Feedback:
     def filled_at(self, variable: Variable) -> int | None:
         """The line at which the loop where its function stands adds to a local container; None without one."""
         (model, scope), line = self._scope_of(variable), variable.place.line
-        if model is None or scope is None or line is None:
+        if scope is None or line is None:
             return None
         return filled_at(model, scope, variable.name, line)
 
-    def _scope_of(self, variable: Variable) -> tuple[SourceModel | None, SourceScope | None]:
+    def _scope_of(self, variable: Variable) -> tuple[SourceModel, SourceScope | None]:
         code = variable.code
-        model = self._sources.get(code.co_filename) if code is not None else None
-        return model, model.scope_of(code.co_firstlineno, code.co_name) if model is not None and code else None
+        model = self._sources.get(code.co_filename if code is not None else None)
+        return model, model.scope_of(code.co_firstlineno, code.co_name) if code is not None else None
 
 
 def filling_statement(variable: Variable, sources: Sources) -> Statement | None:

@@ -216,13 +216,12 @@ class LocalsProbe(Probe):
         self._look_before_backward(owned)
 
     def _look_before_backward(self, owned: dict[int, int]) -> None:
-        record = self.watch.record
-        much, below = least_of_peak(record), least_of_remark(record)
-        if record is None or much is None or below is None:
+        highest = self.watch.peak_bytes
+        much, below = least_of_peak(highest), least_of_remark(highest)
+        if much is None or below is None:
             return
         found = self._find(below // 2, owned)
         idle = [local for local in found if local.backward_follows and not (local.shared or local.last_turns)]
-        highest = record.allocated_peak_bytes
         if self._tell([local for local in idle if local.bytes >= much // 4], much, highest, at="backward"):
             return
         if self._is_at_peak(highest or 0):
@@ -249,14 +248,13 @@ class LocalsProbe(Probe):
         owned.update(storages_of(state_of(optimizer)))
         least = least_of_device(self.watch.device_total_bytes)
         found = self._find(max(least // 4, 1), owned)
-        record = self.watch.record
-        peak = record.allocated_peak_bytes if record is not None else None
+        peak = self.watch.peak_bytes
         if self._tell_last_turns(found, least, peak):
             return
         if self._tell([local for local in found if not local.last_turns], least, None):
             return
-        much, below = least_of_peak(record), least_of_remark(record)
-        if record is None or much is None or below is None:
+        much, below = least_of_peak(peak), least_of_remark(peak)
+        if much is None or below is None:
             return
         if least > below:
             found = self._find(below // 2, owned)
@@ -265,7 +263,7 @@ class LocalsProbe(Probe):
         if self._forward:
             since = {code: line - 1 for code, line in self._forward.items()}
             found = self._find(max(much // 4, 1), owned, since)
-            self._tell(found, much, record.allocated_peak_bytes)
+            self._tell(found, much, peak)
 
     def _find(
         self, least: int, owned: dict[int, int], since: dict[CodeType, int] | None = None

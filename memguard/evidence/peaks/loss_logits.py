@@ -83,8 +83,8 @@ def cast_in(model: nn.Module, method: str = "forward") -> Place:
         return NOWHERE
     code = forward.__code__
     source = Sources().get(code.co_filename)
-    function = source.scope_of(code.co_firstlineno, code.co_name) if source is not None else None
-    if source is None or function is None:
+    function = source.scope_of(code.co_firstlineno, code.co_name)
+    if function is None:
         return Place(file=code.co_filename, line=code.co_firstlineno, function=code.co_name)
     found = find_loss(source, function)
     line, path = found if found is not None else (function.first_line, function.path)
@@ -106,8 +106,8 @@ def cast_before(models: Iterable[nn.Module], *, lightning: bool) -> Place:
         place = place_of(frame)
         asking = place if asking.file is None else asking
         source = Sources().get(frame.f_code.co_filename)
-        found = find_loss(source, source.scope_at(frame.f_lineno), frame.f_lineno) if source is not None else None
-        if source is not None and found is not None:
+        found = find_loss(source, source.scope_at(frame.f_lineno), frame.f_lineno)
+        if found is not None:
             return replace(place, line=found[0], function=found[1], source=source.text(found[0], found[0]))
     return asking
 
@@ -158,7 +158,7 @@ def _line_of(stack: Stack) -> tuple[Place | None, bool]:
             continue
         if is_user_file(file):
             source = Sources().get(file)
-            if source is None or not 0 < line <= len(source.lines):
+            if not 0 < line <= len(source.lines):
                 return Place(file=file, line=line, function=name), by_user
             function, text = source.scope_at(line), source.code(line)
             name_of_copy = cast_name(function, line)

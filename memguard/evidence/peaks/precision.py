@@ -74,9 +74,7 @@ def _region() -> Place:
     left_open: set[tuple[str, str | None, int]] = set()
     for frame in user_frames():
         file = frame.f_code.co_filename
-        if (model := SourceModel.of(file)) is None:
-            continue
-        regions = AutocastRegions(model)
+        regions = AutocastRegions(SourceModel.of(file))
         first = None if frame.f_code.co_name == "<module>" else frame.f_code.co_firstlineno
         if (line := regions.entered_at(first, frame.f_lineno)) is not None:
             return replace(place_of(frame), line=line, source=linecache.getline(file, line).strip())
@@ -100,9 +98,9 @@ def spans_batches(frame: FrameType | None) -> bool:
     for each in frames_from(frame):
         if each.f_code.co_filename == _CHECKPOINT:
             return False
-        model = SourceModel.of(each.f_code.co_filename) if is_user_frame(each) else None
-        if model is not None:
-            entered, inner = AutocastRegions(model).loop_inside(each.f_code.co_firstlineno, each.f_lineno)
+        if is_user_frame(each):
+            regions = AutocastRegions(SourceModel.of(each.f_code.co_filename))
+            entered, inner = regions.loop_inside(each.f_code.co_firstlineno, each.f_lineno)
             loops = loops or inner
             if entered:
                 return loops

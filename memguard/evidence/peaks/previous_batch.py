@@ -33,7 +33,7 @@ MUCH_MORE = 2
 def least_of_previous(watch: ProbeContext, *, remark: bool) -> int:
     """Bytes of the last batch from which on they are worth a word, or a remark."""
     of_device = least_of_device(watch.device_total_bytes)
-    of_peak = least_of_remark(watch.record) if remark else least_of_peak(watch.record)
+    of_peak = least_of_remark(watch.peak_bytes) if remark else least_of_peak(watch.peak_bytes)
     return of_device if of_peak is None else min(of_device, of_peak)
 
 

@@ -126,7 +126,7 @@ def test_reads_of_a_scripts_variable(case: str, tmp_path: Path) -> None:
 
 def test_unknown_source_is_unknown() -> None:
     """Without a source nothing is claimed."""
-    assert is_read_again(None, 1, "f", "x", 2) is None
+    assert is_read_again(Sources().get(None), 1, "f", "x", 2) is None
 
 
 def test_what_was_made_before_the_loop_may_be_anothers() -> None:
