@@ -57,6 +57,14 @@ def is_user_class(cls: type) -> bool:
     return is_user_module(str(name), filename if type(filename) is str else None)
 
 
+def file_of(cls: type) -> str | None:
+    """The file of a class's module, as that says."""
+    name = namespace_of(cls).get("__module__")
+    module = sys.modules.get(name) if type(name) is str else None
+    filename = attributes_of(module).get("__file__") if module is not None else None
+    return filename if type(filename) is str else None
+
+
 def slots_of(kind: type) -> list[tuple[str, Any]]:
     """The ``__slots__`` of a type and of the classes it extends, by name."""
     return [

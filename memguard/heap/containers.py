@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.distributions import Distribution
 
-from memguard.heap.attributes import attributes_of, is_tensor, mro_of, namespace_of
+from memguard.heap.attributes import attributes_of, is_tensor, is_tensor_class, is_user_class, mro_of, namespace_of
 
 FULL, SAMPLE = 64, 4
 """Containers of up to FULL elements are read whole, of longer ones SAMPLE from the front, the middle and the end."""
@@ -165,6 +165,18 @@ def elements_of(value: Any) -> Iterable[Any]:
 def tensors_in(value: Any, depth: int = 6, *, most: int = MAX_TENSORS) -> Iterable[torch.Tensor]:
     """The tensors in a nest of tuples, lists, dicts, dataclasses, distributions; runs no code of the user's."""
     return (value,) if is_tensor(value) else _nested(value, depth, [most, MAX_ELEMENTS])
+
+
+def modules_in(value: Any, depth: int, most: int | None = None) -> Iterator[torch.nn.Module]:
+    """The outermost modules in a nest of containers and the user's objects, of which so many parts at most are read."""
+    kind = type(value)
+    if issubclass(kind, torch.nn.Module):
+        yield value
+    elif depth > 0 and not is_tensor_class(kind):
+        own = attributes_of(value).values() if is_user_class(kind) else ()
+        parts = {id(part): part for part in (*elements_of(value), *own)}.values()
+        for part in itertools.islice(parts, most):
+            yield from modules_in(part, depth - 1, most)
 
 
 def _nested(value: Any, depth: int, left: list[int]) -> Iterator[torch.Tensor]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import collections
 import functools
 import gc
-import sys
 import types
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.heap.attributes import attributes_of, is_tensor, is_user_class, mro_of, namespace_of
+from memguard.heap.attributes import attributes_of, file_of, is_tensor, is_user_class, mro_of
 from memguard.heap.frames import is_user_file
 from memguard.records.facts import NOWHERE, Place
 from memguard.source.circles import CALLS, STORES, Closing, find_attribute_closing
@@ -216,16 +215,10 @@ def find_closing(kind: type, attribute: str, methods: Collection[str] = (), line
     for base in mro_of(kind):
         if base is object or not is_user_class(base):
             continue
-        at = find_attribute_closing(_model_of(base), base.__name__, attribute, methods, lines)
+        at = find_attribute_closing(SourceModel.of(file_of(base)), base.__name__, attribute, methods, lines)
         if at is not None:
             found.append(at._replace(place=replace(at.place, function=kind.__name__)))
     return max(found, key=lambda one: one.score, default=Closing(NOWHERE, 0.0))
-
-
-def _model_of(kind: type) -> SourceModel:
-    module = sys.modules.get(str(namespace_of(kind).get("__module__")))
-    file = attributes_of(module).get("__file__") if module is not None else None
-    return SourceModel.of(file if type(file) is str else None)
 
 
 # Strongly connected parts of numbered objects, what they reach, and what breaks them

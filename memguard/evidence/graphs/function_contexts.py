@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import sys
 import types
 from collections.abc import Iterator
 from typing import Any, final
@@ -14,7 +13,7 @@ from torch import nn
 
 from memguard.autograd.graph import iter_nodes
 from memguard.evidence.interface import Probe
-from memguard.heap.attributes import is_user_class
+from memguard.heap.attributes import file_of, is_user_class
 from memguard.heap.children import children
 from memguard.heap.containers import tensors_in
 from memguard.records.facts import FunctionContextHolds, Place
@@ -139,11 +138,10 @@ def function_of(kind: type) -> type | None:
 
 def place_of_context(function: type, attribute: str) -> Place:
     """The line that stores an attribute on the context of a function, else the class's own."""
-    file = getattr(sys.modules.get(function.__module__), "__file__", None)
-    name, model = function.__name__, SourceModel.of(file)
+    name, model = function.__name__, SourceModel.of(file_of(function))
     kind = next((node for node in model.all_of(ast.ClassDef) if node.name == name), None)
     if kind is None:
-        return Place(file=file)
+        return Place(file=file_of(function))
     parts = (part for part in ast.walk(kind) if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store))
     line = min((part.lineno for part in parts if part.attr == attribute), default=None)
     return model.place(line or kind.lineno, name if line is None else f"{name}.forward", f"{name} ctx.{attribute}")

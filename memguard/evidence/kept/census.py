@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from memguard.autograd.graph import graph_of, saved_storages
-from memguard.evidence.kept.copies import module_in
+from memguard.evidence.kept.copies import MAX_PARTS
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import NAMES, capacity_of, innermost
 from memguard.heap.children import Via
-from memguard.heap.containers import container_of, latest_of, length_of, newest_of, sample_of, tensors_in
+from memguard.heap.containers import container_of, latest_of, length_of, modules_in, newest_of, sample_of, tensors_in
 from memguard.heap.host_sizes import HostSize, host_size, is_from_worker
 from memguard.heap.walk import Link
 from memguard.records.facts import NOWHERE, Place
@@ -160,7 +160,7 @@ def _described(survey: HolderSearch, link: Link, growth: ContainerGrowth, owned:
         on_cpu=bool(tensors) and all(tensor.device.type == "cpu" for tensor in tensors),
         pinned=torch.cuda.is_initialized() and any(tensor.is_pinned() for tensor in tensors),
         weights=not tensors and growth.bytes > 0 and _are_weights(survey, link),
-        is_module=not tensors and module_in(newest_of(link.value), 2) is not None,
+        is_module=not tensors and any(True for _ in modules_in(newest_of(link.value), 2, MAX_PARTS)),
         length=length_of(link.value),
         number=id(link.value),
         capacity=capacity_of(link, place.file, place.holder),

@@ -8,7 +8,6 @@ import re
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from types import FrameType
 from typing import Any, final
 
@@ -17,8 +16,8 @@ import torch
 from memguard.evidence.kept.incremental_scan import MIN_MERGED
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import capacity_of, outgrew
-from memguard.heap.attributes import attributes_of, is_stored, is_tensor_class, is_user_class
-from memguard.heap.containers import container_of, is_named, length_of, tensors_in
+from memguard.heap.attributes import attributes_of, is_stored
+from memguard.heap.containers import container_of, is_named, length_of, modules_in, tensors_in
 from memguard.heap.roots import submodules_of
 from memguard.heap.walk import Link
 from memguard.records.facts import CheckpointKept, Fact, ModelCopies, Place
@@ -146,7 +145,7 @@ def copied_bytes(value: object, models: Iterable[torch.nn.Module], trained: Coll
         models: The watched models; a copy that is called is one of them.
         trained: Keys of storages that optimizers step on.
     """
-    module = module_in(value, 2)
+    module = next(modules_in(value, 2, MAX_PARTS), None)
     tensors = list(_of_module(module)) if module is not None else []
     storages = storages_of(tensors)
     if not storages or not storages.keys().isdisjoint(trained) or all(_writes(one) >= MIN_WRITES for one in tensors):
@@ -159,23 +158,6 @@ def copied_bytes(value: object, models: Iterable[torch.nn.Module], trained: Coll
             if sum(common.values()) >= MIN_SHARE * max(len(own), len(tensors)):
                 return sum(storages.values())
     return 0
-
-
-def module_in(value: Any, depth: int) -> torch.nn.Module | None:
-    """The first module that something is, or has: a player of a league has a name and a score besides."""
-    kind = type(value)
-    if issubclass(kind, torch.nn.Module):
-        return value  # type: ignore[no-any-return]
-    if not depth or is_tensor_class(kind):
-        return None
-    if issubclass(kind, dict):
-        parts: Iterable[Any] = dict.values(value)
-    elif issubclass(kind, (list, tuple)):
-        parts = (list if issubclass(kind, list) else tuple).__iter__(value)
-    else:
-        parts = attributes_of(value).values() if is_user_class(kind) else ()
-    found = (module_in(part, depth - 1) for part in list(islice(parts, MAX_PARTS)))
-    return next((module for module in found if module is not None), None)
 
 
 def _name_of(place: Place) -> tuple[object, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, TypeAlias, final
@@ -13,9 +13,9 @@ from torch import nn
 from memguard.autograd.graph import graph_of, leaf_storages, saved_tensors
 from memguard.evidence.naming.names import NAMES, innermost, place_of
 from memguard.evidence.owners import state_of
-from memguard.heap.attributes import attributes_of, is_user_class
+from memguard.heap.attributes import attributes_of
 from memguard.heap.children import LRU_CACHE, Scope, Via
-from memguard.heap.containers import FULL, all_of, container_of, elements_of, length_of, unwrapped
+from memguard.heap.containers import FULL, all_of, container_of, elements_of, length_of, modules_in, unwrapped
 from memguard.heap.snapshot import DEPTH, HeapSnapshot, long_containers, unsampled_tensors
 from memguard.heap.walk import Link
 from memguard.torch_objects.module_parts import buffers_of, gradients_of, parameters_of
@@ -129,7 +129,7 @@ def _tensors_by_link(snapshot: HeapSnapshot, whole: bool) -> Iterable[tuple[Link
         found.setdefault(id(link), (link, []))[1].append(leaf.value)
     modules = [link for link in snapshot.links if issubclass(type(link.value), nn.Module)]
     for container in long_containers(modules) if whole else ():
-        models = (model for element in all_of(container.value) for model in _modules_in(element))
+        models = (model for element in all_of(container.value) for model in modules_in(element, DEPTH))
         weights = (tensor for model in models for tensor in (*parameters_of(model), *buffers_of(model)))
         found.setdefault(id(container), (container, []))[1].extend(islice(weights, MOST_TENSORS))
     for link in snapshot.links:
@@ -141,16 +141,6 @@ def _tensors_by_link(snapshot: HeapSnapshot, whole: bool) -> Iterable[tuple[Link
         elif issubclass(type(link.value), torch.optim.Optimizer):  # in a record of a trial, its states lie too deep
             found.setdefault(id(link), (link, []))[1].extend(state_of(link.value))
     return found.values()
-
-
-def _modules_in(value: object, depth: int = DEPTH) -> Iterator[nn.Module]:
-    """The outermost modules in a nest of tuples, lists, dicts and objects of the user's classes."""
-    if issubclass(type(value), nn.Module):
-        yield value  # type: ignore[misc]
-    elif depth > 0:
-        parts = list(attributes_of(value).values()) if is_user_class(type(value)) else elements_of(value)
-        for part in parts:
-            yield from _modules_in(part, depth - 1)
 
 
 def _gradients(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:

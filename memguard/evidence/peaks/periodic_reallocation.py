@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import statistics
 import sys
 import weakref
@@ -16,7 +15,7 @@ from torch import nn
 
 from memguard.evidence.interface import Probe
 from memguard.evidence.sizes import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE
-from memguard.heap.attributes import attributes_of, is_tensor, is_user_class
+from memguard.heap.attributes import attributes_of, file_of, is_tensor, is_user_class
 from memguard.heap.frames import is_module_level, read_locals, user_frames
 from memguard.records.facts import Place, ReboundTensor
 from memguard.records.stats import BatchRecord, Stage
@@ -194,10 +193,10 @@ def _tensors(frame: FrameType, modules: set[int]) -> Iterator[tuple[Where, torch
                 parts.update(parts.get("_buffers") or {})
             for attribute, held in parts.items():
                 for inner, tensor in _held(attribute, held):
-                    yield (_file_of(kind), kind.__name__, 0, "class", inner), tensor
+                    yield (file_of(kind) or "", kind.__name__, 0, "class", inner), tensor
                     yield owner, tensor  # a roll-out is made again as a whole
                 if is_user_class(type(held)) and len(objects) < MAX_OBJECTS:
-                    objects.append(((_file_of(kind), kind.__name__, 0, "class", attribute), held))
+                    objects.append(((file_of(kind) or "", kind.__name__, 0, "class", attribute), held))
 
 
 def _held(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
@@ -209,11 +208,6 @@ def _held(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
         for key, inner in list(value.items() if type(value) is dict else enumerate(value)):
             if is_tensor(inner) and type(key) in (str, int):
                 yield f"{name}[{key!r}]", inner
-
-
-def _file_of(kind: type) -> str:
-    module = sys.modules.get(kind.__module__)
-    return str(inspect.getattr_static(module, "__file__", "") or "") if module is not None else ""
 
 
 def _statement(where: Where) -> Place | None:
