@@ -22,10 +22,6 @@ from memguard.records.stats import BatchRecord, Stage
 sees_saved_tensors = pytest.mark.skipif(
     not hasattr(torch._C._autograd.SavedTensor, "data"), reason="this torch does not show what a graph saved"
 )
-sees_created_graphs = pytest.mark.skipif(
-    not hasattr(torch._C._autograd, "_get_current_graph_task_keep_graph"),
-    reason="this torch does not tell that a backward keeps its graph",
-)
 """Torch 2.4 does not: the bytes of graphs are unknown there, and saved tensors are not told."""
 
 

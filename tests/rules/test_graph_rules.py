@@ -21,6 +21,7 @@ from memguard.rules.retained_graphs import CarriedState, MicroBatchGraph, Retain
 from memguard.rules.unused_graphs import EvalGraph, FrozenModelGraph
 from tests.rules.evidence import AT, GIB, MIB, PLACE, judge, run_of
 
+OLD = RetainedGraphs(**AT, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3)
 BACKWARD = Place(file="/home/me/train.py", line=52, function="main")
 
 
@@ -31,9 +32,7 @@ def test_retain_graph_for_a_carried_state_is_no_second_warning() -> None:
     assert f"by `{PLACE.holder}`" in plain.message and plain.holder == PLACE.holder
     (carried,) = judge(RetainGraph(), saved[1], saved[1])
     assert (plain.severity, carried.severity) == (Severity.WARNING, Severity.INFO)
-    state = RetainedGraphs(
-        **AT, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3, carried=True, retained_by=BACKWARD
-    )
+    state = replace(OLD, carried=True, retained_by=BACKWARD)
     (told,) = judge(CarriedState(), state)
     assert told.advice.endswith("then drop retain_graph=True from the backward at train.py:52 in main().")
     assert "every saved activation included" in told.message  # backward freed nothing of them
@@ -55,9 +54,7 @@ def test_what_is_kept_beside_a_part_is_told_once_it_has_a_name() -> None:
 def test_of_two_running_values_that_one_method_updates_one_is_a_warning() -> None:
     """The second, known by the depth of its graph alone, is told as information; elsewhere it is a warning too."""
     mean = Place(file="/home/me/vq.py", line=22, function="Codes.update", holder="Codes.mean", source="self.mean = m")
-    first = RetainedGraphs(
-        **{**AT, "place": mean}, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3, bytes=MIB, backward=True
-    )
+    first = replace(OLD, place=mean, bytes=MIB, backward=True)
     variance = replace(first, place=replace(mean, line=23, holder="Codes.variance"), optimizer_steps=0, bytes=None)
     variance = replace(variance, deepened=True)
     told = judge(RetainedGraph(), first, variance, first)
@@ -77,10 +74,9 @@ def test_of_a_graph_known_by_its_depth_alone_no_size_is_told() -> None:
 
 def test_where_no_size_is_known_of_graphs_behind_their_backward_the_nodes_are_told() -> None:
     """Without a size it is whole too, and claims no more than that."""
-    fact = RetainedGraphs(**AT, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3)
-    (told,) = judge(RetainedGraph(), fact)
+    (told,) = judge(RetainedGraph(), OLD)
     assert told.message.endswith("after the last of them was built: at least their nodes, in host memory.")
-    (few,) = judge(RetainedGraph(), replace(fact, bytes=8 * 4))  # the losses alone: their nodes take more
+    (few,) = judge(RetainedGraph(), replace(OLD, bytes=8 * 4))  # the losses alone: their nodes take more
     assert (few.message, few.bytes, few.bytes_per_batch) == (told.message, None, None)
 
 
@@ -154,10 +150,7 @@ def test_the_graph_of_a_derivative_is_a_warning_where_it_is_a_part_of_the_device
 def test_what_feeds_a_class_is_told_beside_the_statement_that_keeps() -> None:
     """The line stays that of the statement."""
     place = replace(PLACE, holder="Meter.sum", function="Meter.update", caller="main.py:60")
-    (finding,) = judge(
-        RetainedGraph(),
-        RetainedGraphs(**{**AT, "place": place}, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3),
-    )
+    (finding,) = judge(RetainedGraph(), replace(OLD, place=place))
     assert "`Meter.sum` (train.py:41 in Meter.update(), called at main.py:60) keeps" in finding.message
     assert finding.line == 41
 
@@ -172,10 +165,7 @@ def test_the_rate_of_what_is_kept_once_in_some_batches_is_by_the_batch() -> None
 @pytest.mark.parametrize(("backward", "saves"), [(True, False), (True, True), (False, True)])
 def test_saved_activations_are_spoken_of_where_graphs_still_have_them(backward: bool, saves: bool) -> None:
     """A backward through another part of the batch freed nothing of what is kept."""
-    fact = RetainedGraphs(
-        **AT, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3, bytes=MIB, backward=backward, saves=saves
-    )
-    (told,) = judge(RetainedGraph(), fact)
+    (told,) = judge(RetainedGraph(), replace(OLD, bytes=MIB, backward=backward, saves=saves))
     assert ("every saved activation included" in told.message) is saves
     assert ("nodes in host memory" in told.message) is not saves
 
@@ -190,8 +180,5 @@ def test_gradients_that_torch_autograd_grad_gave_are_to_be_put_there_without_the
 def test_what_a_kept_frame_holds_is_freed_by_keeping_no_frame() -> None:
     """Detaching what goes into the list would detach nothing: what goes in is a frame."""
     kept = replace(PLACE, in_frame=True)
-    (told,) = judge(
-        RetainedGraph(),
-        RetainedGraphs(**{**AT, "place": kept}, graphs=8, first_batch=0, last_batch=7, optimizer_steps=3, bytes=MIB),
-    )
+    (told,) = judge(RetainedGraph(), replace(OLD, place=kept, bytes=MIB))
     assert told.advice.startswith("do not keep the frame")

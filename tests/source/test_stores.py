@@ -34,21 +34,6 @@ def test_a_container_that_a_loop_fills_is_made_before_it_and_added_to_in_it(stat
     assert filled_at(model, function, "kept", 2) is None
 
 
-FIT = """
-def fit(net):
-    trace = []
-    for step in range(3):
-        trace.append(net(step))
-    return net, trace
-
-def score(net):
-    trace = []
-    for step in range(3):
-        trace.append(net(step))
-    return len(trace)
-"""
-
-
 @pytest.mark.parametrize(
     ("source", "expected"),
     [

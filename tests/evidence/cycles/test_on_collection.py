@@ -32,6 +32,16 @@ def alarm() -> Iterator[None]:
         signal.signal(each, handler)
 
 
+def collect_until_interrupted() -> None:
+    """The timer of the tests ends before the collection does."""
+    patience = time.perf_counter() + 30
+    with pytest.raises(KeyboardInterrupt):
+        signal.setitimer(signal.ITIMER_REAL, 0.003)
+        gc.collect()
+        while time.perf_counter() < patience:  # not one wait: a signal that another thread gets would not end it
+            pass
+
+
 def test_hears_start_and_stop_of_each_collection() -> None:
     """Phase and details come as the collector tells them, until it is removed."""
     heard: list[tuple[str, int]] = []
@@ -52,12 +62,7 @@ def test_a_ctrl_c_during_a_collection_arrives(alarm: None, capsys: pytest.Captur
     ears = OnCollection(lambda phase, info: None)
     ears.install()
     try:
-        patience = time.perf_counter() + 30
-        with pytest.raises(KeyboardInterrupt):
-            signal.setitimer(signal.ITIMER_REAL, 0.003)
-            gc.collect()
-            while time.perf_counter() < patience:  # not one wait: a signal that another thread gets would not end it
-                pass
+        collect_until_interrupted()
     finally:
         ears.remove()
     assert "ignored" not in capsys.readouterr().err and len(live) == LIVE
@@ -70,12 +75,7 @@ def test_after_a_ctrl_c_a_collection_is_over(alarm: None) -> None:
     ears = OnCollection(lambda phase, info: heard.append(phase))
     ears.install()
     try:
-        patience = time.perf_counter() + 30
-        with pytest.raises(KeyboardInterrupt):
-            signal.setitimer(signal.ITIMER_REAL, 0.003)
-            gc.collect()
-            while time.perf_counter() < patience:  # not one wait: a signal that another thread gets would not end it
-                pass
+        collect_until_interrupted()
         assert heard[-1] == "stop"
         gc.collect()
     finally:

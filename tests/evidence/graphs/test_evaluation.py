@@ -337,12 +337,8 @@ class Painter(nn.Module):
 def test_a_method_that_training_calls_too_is_not_the_line(method: str, line: str) -> None:
     """Nor one of the model that answers: its caller asks."""
     model = Painter()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with Loop(model.net, kinds=[EvaluationProbe]) as loop:
-        for _ in loop.batches(5):
-            optimizer.zero_grad()
-            model(torch.randn(4, 8)).mean().backward()
-            optimizer.step()
+        train(model, loop)
         model.eval()
         for _ in loop.batches(6, Stage.VALIDATION):
             if method == "decode":
