@@ -11,6 +11,13 @@ from torch.optim import optimizer as optimizers
 
 from tests.hooks import hook_dicts_of
 
+_OF_A_MODULE = (
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_forward_hooks",
+    "_forward_hooks_always_called",
+)
+
 
 @contextlib.contextmanager
 def taken_out(model: nn.Module) -> Iterator[None]:
@@ -24,10 +31,11 @@ def taken_out(model: nn.Module) -> Iterator[None]:
 
 def take_out(model: nn.Module) -> Callable[[], None]:
     """Takes all hooks off; what puts them back."""
-    steps = [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]
-    before = [(hooks, dict(hooks)) for hooks in steps]
+    plain = [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]
+    plain += [vars(part)[name] for part in model.modules() for name in _OF_A_MODULE]
+    before = [(hooks, dict(hooks)) for hooks in plain]
     hidden = [(hooks, hooks.ours) for part in model.modules() for hooks in hook_dicts_of(part)]
-    for hooks in steps:
+    for hooks in plain:
         hooks.clear()
     for there, _ in hidden:
         there.ours = ()
