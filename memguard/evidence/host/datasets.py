@@ -6,12 +6,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import sys
 import types
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType, FunctionType
 from typing import Any, final
@@ -19,6 +17,7 @@ from typing import Any, final
 import torch.utils.data.dataloader as loaders
 from torch.utils.data import DataLoader
 
+from memguard.evidence.host.fetching import unwrap
 from memguard.evidence.interface import Probe
 from memguard.evidence.kept.growth_facts import MIN_HOST_BYTES
 from memguard.evidence.kept.incremental_scan import grew
@@ -35,8 +34,6 @@ from memguard.source.sites import cuts_samples, loader_calls, yielded_batch
 
 ITERATORS: tuple[type[Any], ...] = tuple(filter(None, [getattr(loaders, "_BaseDataLoaderIter", None)]))
 """Classes of what a loader gives to a loop; with none of them nothing is read, as far as is known."""
-_WRAPPED = ("dataset", "datasets", "data_source")
-MAX_DATASETS = 16
 
 
 @final
@@ -76,21 +73,6 @@ def have_workers() -> bool:
     return bool(getattr(module, "_children", None))
 
 
-def unwrap(dataset: Any) -> Iterator[Any]:
-    """A dataset and those that it wraps: subsets, concatenations, transforms of the user's."""
-    queue = [dataset]
-    seen: set[int] = set()
-    while queue and len(seen) < MAX_DATASETS:
-        one = queue.pop(0)
-        if one is None or id(one) in seen or not _has_dict(one):
-            continue
-        seen.add(id(one))
-        yield one
-        for name in _WRAPPED:
-            inner = vars(one).get(name)
-            queue.extend(inner[:MAX_DATASETS] if type(inner) in (list, tuple) else [inner])
-
-
 def place_of_attribute(dataset: Any, name: str, kind: str = "list") -> tuple[Place, bool]:
     """Where a dataset's attribute gets what it holds, and whether that adds to it after the dataset was made.
 
@@ -106,17 +88,6 @@ def place_of_attribute(dataset: Any, name: str, kind: str = "list") -> tuple[Pla
     if statement is None:
         return NOWHERE, False
     return statement.place(name), statement.grows and not statement.quiet
-
-
-def unbounded_caches(dataset: Any) -> Iterator[Place]:
-    """Methods of a dataset that remember every answer: ``lru_cache(maxsize=None)``, ``functools.cache``."""
-    for kind in type(dataset).__mro__[:-1]:
-        for name, value in vars(kind).items():
-            if type(value) is not functools._lru_cache_wrapper or value.cache_info().maxsize is not None:
-                continue
-            code = getattr(value.__wrapped__, "__code__", None)
-            if code is not None:
-                yield Place(file=code.co_filename, line=code.co_firstlineno, function=name, holder=name)
 
 
 def may_cut(reading: Reading) -> bool:

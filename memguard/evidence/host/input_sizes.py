@@ -11,10 +11,11 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.evidence.host.datasets import batching_place, may_cut, readings, unwrap
+from memguard.evidence.host.datasets import batching_place, may_cut, readings
+from memguard.evidence.host.fetching import unwrap
 from memguard.evidence.interface import Probe
 from memguard.evidence.shapes import Entry, count_elements, describe_shapes
-from memguard.heap.attributes import is_numpy_array
+from memguard.heap.attributes import attributes_of, is_numpy_array
 from memguard.heap.frames import call_site
 from memguard.records.facts import NOWHERE, InputSize, ModelCalled
 from memguard.records.stats import Stage
@@ -110,7 +111,7 @@ class InputSizesProbe(Probe):
                     continue
                 size = reading.batch_size or newest[position][1][0]
                 for dataset in unwrap(reading.dataset):
-                    for name, lengths in lengths_in(vars(dataset)):
+                    for name, lengths in lengths_in(attributes_of(dataset)):
                         longest = longest_ahead(values, lengths, batch_size=size)
                         if longest is None:
                             continue

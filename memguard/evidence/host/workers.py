@@ -5,14 +5,18 @@ from __future__ import annotations
 import collections
 from typing import Any, final
 
-from memguard.evidence.host.datasets import have_workers, place_of_attribute, readings, unbounded_caches, unwrap
+from memguard.evidence.host.datasets import have_workers, place_of_attribute, readings
+from memguard.evidence.host.fetching import Fetching
 from memguard.evidence.interface import Probe
-from memguard.heap.attributes import is_user_class
+from memguard.heap.attributes import attributes_of, is_user_class, mro_of, namespace_of
 from memguard.heap.containers import length_of
 from memguard.heap.host_sizes import host_size
 from memguard.records.facts import Place, WorkerObjects
 from memguard.records.stats import Stage
 from memguard.source.bounds import NO_CACHE, bounds_of
+from memguard.source.model import Sources
+from memguard.source.name_query import NameQuery, SearchContext
+from memguard.source.search import find_statement
 
 LOOK = 4
 """The batch after which the datasets are looked at."""
@@ -50,24 +54,35 @@ class WorkersProbe(Probe):
             return
         self.unsubscribe("on_batch_end")
         for reading in readings():
-            for dataset in unwrap(reading.dataset) if reading.workers else ():
-                self._look(dataset, reading.workers)
+            if reading.workers:
+                self._look(reading.dataset, reading.workers)
 
     def _look(self, dataset: Any, workers: int) -> None:
-        held: dict[str, Any] = {}
-        for kind in reversed(type(dataset).__mro__[:-1]):  # what stands on the class is kept for the whole process
-            held.update(vars(kind) if is_user_class(kind) else ())
-        held.update(vars(dataset))
-        for name, value in held.items():
-            if name.startswith("__") or not issubclass(type(value), _CONTAINERS):
-                continue
-            place, grows = place_of_attribute(dataset, name, "set" if issubclass(type(value), set) else "list")
-            if grows and not bounds_of(place.file, place.line, f"self.{name}") & NO_CACHE:
-                self._tell(place, workers, 0, 0, grows=True)
-            else:
-                self._weigh(value, place, workers)
-        for place in unbounded_caches(dataset):
+        fetching = Fetching(dataset)
+        for one in fetching.objects:
+            held: dict[str, Any] = {}
+            for kind in reversed(mro_of(type(one))):  # what stands on the class is kept for the whole process
+                held.update(namespace_of(kind) if is_user_class(kind) else ())
+            held.update(attributes_of(one))
+            for name, value in held.items():
+                if not name.startswith("__") and issubclass(type(value), _CONTAINERS):
+                    place, grows = place_of_attribute(one, name, _kind_of(value))
+                    if not (grows and self._fills(fetching, place, f"self.{name}", workers)):
+                        self._weigh(value, place, workers)
+        for (file, name), value in fetching.variables.items():
+            query = NameQuery(name=name, file=file, kinds=(_kind_of(value), "tensor"))
+            statement = find_statement(query, [file], Sources(), SearchContext(graph=False, numbers=True))
+            if statement is not None and statement.grows:
+                self._fills(fetching, statement.place(name), f"module.{name}", workers)
+        for place in fetching.remembered:
             self._tell(place, workers, 0, 0, grows=True)
+
+    def _fills(self, fetching: Fetching, place: Place, holder: str, workers: int) -> bool:
+        """Tells of what fetching samples only ever adds to."""
+        if place.function not in fetching.functions or bounds_of(place.file, place.line, holder) & NO_CACHE:
+            return False
+        self._tell(place, workers, 0, 0, grows=True)
+        return True
 
     def _weigh(self, value: Any, place: Place, workers: int) -> None:
         """Tells of many objects: elements, or what hangs below a few."""
@@ -85,3 +100,7 @@ class WorkersProbe(Probe):
         self.report(
             WorkerObjects(**self.watch.now, place=place, workers=workers, elements=elements, bytes=nbytes, grows=grows)
         )
+
+
+def _kind_of(value: object) -> str:
+    return "set" if issubclass(type(value), set) else "list"

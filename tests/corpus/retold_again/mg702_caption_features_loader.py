@@ -1,4 +1,3 @@
-# A known miss: the cache is in an object that the dataset asks for its samples, not in the dataset itself.
 """Caption model training with attention features served by DataLoader workers (HybridLoader)."""
 
 import numpy as np

@@ -1,4 +1,3 @@
-# A known miss: of caches only those of the dataset itself are looked for, not those that functions of its module fill.
 # device: cpu
 """A module-level dictionary of decoded clips fills in each worker; the workers persist."""
 

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from memguard.evidence.host.datasets import place_of_attribute, unbounded_caches
+from memguard.evidence.host.datasets import place_of_attribute
+from memguard.evidence.host.fetching import Fetching
 from memguard.evidence.host.workers import WorkersProbe
 from memguard.records.facts import WorkerObjects
 from tests.evidence.loop import Loop
@@ -64,9 +65,75 @@ def test_a_dataset_that_workers_read_is_looked_at(workers: int) -> None:
         assert told["cache"].grows and "self.cache[index] =" in (told["cache"].place.source or "")
 
 
+class Pages:
+    """An object that a dataset asks for its samples, with a cache, and a list that only its maker fills."""
+
+    def __init__(self) -> None:
+        self.cache: dict[int, float] = {}
+        self.names: list[str] = []
+
+    def scan(self) -> None:
+        self.names.append("page")
+
+    def get(self, index: int) -> float:
+        if index not in self.cache:
+            self.cache[index] = float(index)
+        return self.cache[index]
+
+
+DECODED: dict[int, float] = {}
+LOSSES: list[float] = []
+
+
+def decode(index: int) -> float:
+    """Fills a cache of the module."""
+    DECODED[index] = DECODED.get(index) or float(index)
+    return DECODED[index]
+
+
+@functools.cache
+def header(index: int) -> int:
+    """Remembers every answer."""
+    return index
+
+
+def log(loss: float) -> None:
+    """What the training loop calls, and no dataset."""
+    LOSSES.append(loss)
+
+
+class Asks(Dataset[Any]):
+    """Has its samples from another object and from functions of the module."""
+
+    def __init__(self) -> None:
+        self.pages = Pages()
+        self.pages.scan()
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor([self.pages.get(index), decode(header(index))])
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_caches_of_what_a_dataset_asks_are_told() -> None:
+    """Those that fetching a sample fills; not what its maker or the training loop fills."""
+    model = nn.Linear(2, 1)
+    batches = iter(DataLoader(Asks(), batch_size=4, num_workers=1, sampler=range(40)))
+    with Loop(model, kinds=[WorkersProbe]) as loop:
+        for _ in loop.batches(6):
+            model(next(batches))
+            log(0.0)
+    assert {fact.place.holder for fact in loop.of(WorkerObjects)} == {"cache", "DECODED", "header"}
+
+
 def test_a_method_that_remembers_everything_is_a_cache() -> None:
-    """Only the one without a bound."""
-    assert [place.holder for place in unbounded_caches(Remembers())] == ["read"]
+    """Only the one without a bound, and only if a sample needs it."""
+
+    class Reads(Remembers):
+        def __getitem__(self, index: int) -> int:
+            return self.read(index) + self.peek(index)
+
+    assert [place.holder for place in Fetching(Reads()).remembered] == ["read"]
+    assert not Fetching(Remembers()).remembered
 
 
 def test_an_attribute_filled_once_does_not_grow() -> None:
