@@ -38,7 +38,7 @@ CLOSE_SHARE = 0.002
 """The same while something is suspected, and every batch is sampled."""
 GRAPHS, GRAPHS_AGAIN, LONGER = 8, 64, 4
 """Batches of evaluation with gradients enabled that are sampled, and after how many more again; each time later."""
-ALLOWANCE_SECONDS = 0.2
+ALLOWANCE_SECONDS = 0.06
 """Own time that a run may spend at once."""
 
 

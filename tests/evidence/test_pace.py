@@ -52,7 +52,8 @@ def test_the_cost_tends_to_the_share() -> None:
     """Looks that would take three hundredths of the run at the usual interval."""
     loop = Loop(1e-2, 5e-3)
     loop.run(40_000)
-    assert loop.spent <= 1.1 * (ALLOWANCE_SECONDS + SHARE * loop.now)
+    first = FIRST_BATCHES * loop.look_seconds  # whatever they cost
+    assert loop.spent <= first + 1.1 * (ALLOWANCE_SECONDS + SHARE * loop.now)
     assert loop.pace.widest > INTERVAL
     assert str(loop.pace.account()).startswith("Every batch is recorded. To stay cheap, leak checks ran on 1 in ")
     assert f"1 in {loop.pace.widest}" in str(loop.pace.account())
