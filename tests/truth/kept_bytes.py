@@ -49,7 +49,7 @@ def rows_of(path: Path) -> list[Row]:
         return rows  # the count is of a run on the CPU, which goes on
     outcome = run_forked(path)
     found = [] if isinstance(outcome, str) else outcome.findings
-    # Each run of a Trainer is one of memguard's, and tells what was kept as it ended: the count is of the last one's end.
+    # Each run of a Trainer is one of memguard's; the count is of the end of the last one.
     for finding in {(one.code, one.file, one.line, one.holder): one for one in found}.values():
         if finding.code not in CODES or finding.holder is None or finding.file != str(path) or not finding.bytes:
             continue
