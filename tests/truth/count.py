@@ -1,6 +1,6 @@
 """Counts what a name in a script holds at the end: by a dispatch mode and by letting go of it. Nothing of memguard's.
 
-Run as ``python -m tests.truth.count SCRIPT FUNCTION HOLDER``; prints ``{"count": elements, "bytes": bytes}`` as JSON,
+Run as ``python -m tests.truth.count SCRIPT FUNCTION HOLDER CODE``; prints ``{"count": elements, "bytes": bytes}`` as JSON,
 null where nothing of that name was met. Whenever the function that has the name returns, and at the end of the script,
 a fork of the process drops what the name holds; by how much the live storages became less is what it held.
 """
@@ -65,11 +65,12 @@ class Counter:
         function: Where the name is, like ``main`` or ``Meter.update``; ``<module>`` is the script itself.
         holder: Like ``history`` or ``Meter.values``.
         storages: Who knows what is alive.
+        views: Whether to count only storages of which what the name holds uses a part.
     """
 
-    def __init__(self, script: str, function: str, holder: str, storages: Storages) -> None:
+    def __init__(self, script: str, function: str, holder: str, storages: Storages, *, views: bool = False) -> None:
         self._script, self._storages = os.path.realpath(script), storages
-        self._function, self._holder = function.rpartition(".")[2], holder
+        self._function, self._holder, self._views = function.rpartition(".")[2], holder, views
         self.newest: dict[str, int] | None = None
         self._is_of_script = functools.cache(lambda file: os.path.realpath(file) == self._script)
 
@@ -125,11 +126,13 @@ class Counter:
             if isinstance(part, _CONTAINERS) and id(part) != held:
                 part.clear()
         before = self._storages.live_bytes()
+        apart = 0
         if not attribute:
             local = frame.f_locals if frame is not None else local
             names = local if first in local else known
             if first not in names:
                 return None
+            apart = _whole_bytes(names[first]) if self._views else 0
             count = _drop(names, first)
             _write_back(frame)
         else:
@@ -137,12 +140,23 @@ class Counter:
             owners = [one for one in gc.get_objects() if type(one).__name__ == first]
             if named is not None and not isinstance(named, type):
                 owners = [named]
-            counts = [_drop(vars(one), attribute) for one in owners if attribute in getattr(one, "__dict__", {})]
+            owners = [one for one in owners if attribute in getattr(one, "__dict__", {})]
+            apart = sum(_whole_bytes(vars(one)[attribute]) for one in owners) if self._views else 0
+            counts = [_drop(vars(one), attribute) for one in owners]
             if not counts:
                 return None
             count = sum(filter(None, counts)) if any(counts) else None
             owners.clear()
-        return {"count": count, "bytes": before - self._storages.live_bytes()}
+        return {"count": count, "bytes": before - self._storages.live_bytes() - apart}
+
+
+def _whole_bytes(value: object) -> int:
+    """The bytes of tensors in containers that use the whole of their storage."""
+    if isinstance(value, torch.Tensor):
+        storage = value.untyped_storage()
+        return storage.nbytes() if value.nbytes >= storage.nbytes() else 0
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, _CONTAINERS) else ()
+    return sum(map(_whole_bytes, parts))
 
 
 def _write_back(frame: FrameType | None) -> None:
@@ -163,13 +177,13 @@ def _drop(names: dict[str, Any], name: str) -> int | None:
 
 def main() -> None:
     """The program with the counter around it."""
-    script, function, holder = sys.argv[1:4]
+    script, function, holder, code = sys.argv[1:5]
     sys.argv = [script]
     storages = Storages()
     random.seed(0)  # as `tests.corpus.forked` does: the two runs are of one program
     numpy.random.seed(0)
     torch.manual_seed(0)
-    counter = Counter(script, function, holder, storages)
+    counter = Counter(script, function, holder, storages, views=code == "MG302")
     sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
     with contextlib.redirect_stdout(io.StringIO()), storages:
         gc.freeze()  # torch's own objects: no count needs to look through them

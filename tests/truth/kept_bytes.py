@@ -73,7 +73,10 @@ def _counted(path: Path, finding: Finding, holder: str) -> dict[str, int]:
     """What a name of the program holds at the end; nothing where it was not met."""
     command = [sys.executable, "-W", "ignore", "-m", "tests.truth.count", str(path)]
     done = subprocess.run(
-        [*command, finding.function or "<module>", holder], stdout=subprocess.PIPE, cwd=FOLDER.parents[1], check=False
+        [*command, finding.function or "<module>", holder, finding.code],
+        stdout=subprocess.PIPE,
+        cwd=FOLDER.parents[1],
+        check=False,
     )
     answer = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 and done.stdout else None
     return answer or {}
