@@ -1,8 +1,9 @@
 """Counts what a name in a script holds at the end: by a dispatch mode and by letting go of it. Nothing of memguard's.
 
-Run as ``python -m tests.truth.count SCRIPT FUNCTION HOLDER CODE``; prints ``{"count": elements, "bytes": bytes}`` as JSON,
-null where nothing of that name was met. Whenever the function that has the name returns, and at the end of the script,
-a fork of the process drops what the name holds; by how much the live storages became less is what it held.
+Run as ``python -m tests.truth.count SCRIPT FUNCTION HOLDER CODE``; prints ``{"count": elements, "bytes": bytes}`` as
+JSON, null where nothing of that name was met. Whenever the function that has the name returns, and at the end of the
+script, a fork of the process drops what the name holds; by how much the live storages became less is what it held. For
+MG302 only storages count of which the tensors in the name use a part.
 """
 
 from __future__ import annotations
