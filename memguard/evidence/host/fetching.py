@@ -68,8 +68,9 @@ class Fetching:
         new = [part for part in unwrap(one) if not any(part is other for other in self.objects)]
         self.objects += new[: MAX_OBJECTS - len(self.objects)]
         for kind in {id(kind): kind for part in new for kind in mro_of(type(part)) if is_user_class(kind)}.values():
-            for name, value in namespace_of(kind).items():
-                method = value.fget if type(value) is property else getattr(value, "__func__", value)
+            for name, value in list(namespace_of(kind).items()):
+                method = value.fget if type(value) is property else value
+                method = value.__func__ if type(value) in (classmethod, staticmethod) else method
                 self._methods[name].append(method)
                 if name in self._names:
                     self._waiting.append(method)
