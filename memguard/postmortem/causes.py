@@ -191,7 +191,7 @@ def _optimizer_state(scene: Scene) -> Verdict | None:
         first = optimizer.steps == 0 and optimizer.stepping and scene.objects.phase == "optimizer step"
         after = optimizer.steps == 1 and not optimizer.stepping and optimizer.state_bytes > 0
         needed = (optimizer.full_state_bytes or optimizer.state_bytes) + (optimizer.temporary_bytes if first else 0)
-        if not (first or after) or needed < scene.request.shortage_bytes:
+        if not (first or after) or not matters(scene, needed):
             continue
         state = optimizer.full_state_bytes or optimizer.state_bytes
         when = "its first step" if first else "the batch after its first step"

@@ -76,7 +76,7 @@ def fits_as_it_is(scene: Scene) -> bool | None:
     if steps is None or shape is None or room is None:
         return None
     trial = _Whole.of(scene, shape, steps)
-    return trial.fits(shape, room) if trial is not None else None
+    return trial.leaves_room(shape, room) if trial is not None else None
 
 
 @final
@@ -143,12 +143,16 @@ class _Player:
 
 @final
 class _Whole:
-    """Finished batches, replayed in a row, the newest of them twice."""
+    """Finished batches, replayed in a row: then the newest of them twice, and the failing one as far as it came."""
 
-    def __init__(self, steps: Steps, batches: Sequence[tuple[Event, ...]], sources: list[Shape], scene: Scene) -> None:
+    def __init__(
+        self, steps: Steps, batches: Sequence[tuple[Event, ...]], sources: list[Shape], shape: Shape, scene: Scene
+    ) -> None:
         self._batches, self._conf = batches, scene.conf
+        self._failing = (*steps.before, *steps.events, *([steps.wanted] if steps.wanted is not None else []))
         self._fixed = frozenset(tuple(each.shape) for each in scene.objects.trainable)
         self._scalings = [Scaling(source, self._fixed) for source in sources]
+        self._own = Scaling(shape, self._fixed)
         self._stay = {event.block for event in steps.live}
         self._before = _before(steps, [*batches, steps.before, steps.events])
         self._repeats: dict[int, bool] = {}
@@ -166,7 +170,7 @@ class _Whole:
         known = [source for source in sources if source is not None and len(source) == len(shape)]
         if len(known) < len(sources):
             return None
-        return cls(steps, steps.batches[-len(records) :], known, scene)
+        return cls(steps, steps.batches[-len(records) :], known, shape, scene)
 
     def repeats(self, room: int) -> bool:
         """Whether the finished batches fit as they were: blocks may lie otherwise here than they did there."""
@@ -174,25 +178,44 @@ class _Whole:
             self._repeats[room] = self._fits(self._scalings[-1].source, room, grows=True)
         return self._repeats[room]
 
+    def leaves_room(self, target: Shape, room: int) -> bool:
+        """Whether batches like the newest fit at another size."""
+        return all(self._fits(target, room, grows=grows) for grows in self._ways(room))
+
     def fits(self, target: Shape, room: int) -> bool:
-        after = not self.repeats(room) or self._fits(target, room, grows=True)
-        return after and self._fits(target, room, grows=False)
+        ways = self._ways(room)
+        return self.leaves_room(target, room) and all(self._passes(target, room, grows=grows) for grows in ways)
+
+    def _ways(self, room: int) -> tuple[bool, ...]:
+        return (True, False) if self.repeats(room) else (False,)
 
     def _fits(self, target: Shape, room: int, *, grows: bool) -> bool:
-        """Whether it fits from the first batch on, or after batches of the sizes that there were."""
-        player = _Player(CachingAllocator(room, self._conf))
-        turns = list(zip(self._batches, self._scalings, strict=True))
+        """Whether further batches like the newest fit, all of them of that size or after those that there were."""
         lasting = {event.block for event in self._batches[-1] if not event.frees and event.block in self._stay}
         try:
-            for event in self._before:
-                player.take(event, event.nbytes)
-            for events, scaling in turns:
-                _play(player, events, scaling, scaling.source if grows else target, frozenset())
+            player = self._played(target, room, grows=grows)
             for _ in range(2):
-                _play(player, *turns[-1], target, frozenset(lasting))
+                _play(player, self._batches[-1], self._scalings[-1], target, frozenset(lasting))
         except OutOfMemory:  # the answer
             return False
         return True
+
+    def _passes(self, target: Shape, room: int, *, grows: bool) -> bool:
+        """Whether the failing batch, which need not be like the newest (a GAN's steps), gets beyond where it failed."""
+        try:
+            _play(self._played(target, room, grows=grows), self._failing, self._own, target, frozenset())
+        except OutOfMemory:  # the answer
+            return False
+        return True
+
+    def _played(self, target: Shape, room: int, *, grows: bool) -> _Player:
+        """A device after the finished batches."""
+        player = _Player(CachingAllocator(room, self._conf))
+        for event in self._before:
+            player.take(event, event.nbytes)
+        for events, scaling in zip(self._batches, self._scalings, strict=True):
+            _play(player, events, scaling, scaling.source if grows else target, frozenset())
+        return player
 
 
 @final

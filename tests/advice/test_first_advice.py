@@ -10,7 +10,7 @@ from tests.advice.changes import applied
 from tests.advice.trial import of_the_corpus, programs, score, table
 
 SAMPLE = ("adam_embedding", "batch_schedule", "predict_in_train_mode")
-SHARE = 0.8
+SHARE = 0.88
 """Of all; what the aim of 0.95 lacks is among the known misses (tests/advice/README.md)."""
 
 
@@ -21,6 +21,13 @@ def test_a_sample(path: Path, tmp_path: Path) -> None:
     found = score(path, tmp_path)
     assert found.names_cause, found
     assert found.fits, found
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_failing_step_itself_is_replayed(tmp_path: Path) -> None:
+    """Of a GAN's two steps the next one is not like the newest: the batch that is advised fits both."""
+    found = score(next(path for path in programs() if path.stem == "gan_large_batch"), tmp_path)
+    assert found.kind == "batch" and found.replayed and found.fits, found
 
 
 @pytest.mark.slow
