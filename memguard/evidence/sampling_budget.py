@@ -4,12 +4,13 @@ What a run may spend is a purse. It holds `ALLOWANCE_SECONDS` at the start, for 
 mistakes show; it fills by `SHARE` of the time that goes by (twice that while something is suspected), never above
 the allowance. Everything memguard does in the loop is taken from it. Each of the first 64 batches of a stage is
 sampled whatever it costs (a GAN that steps five critics for one generator shows eight graphs of it no earlier), then
-1 batch in 16. With an empty purse the interval is doubled at each look, up to 1 batch in 1024, and halved again when
-the purse has filled; no debt is larger than the allowance, so that one dear look does not end all looking. So the cost
-tends to at most `SHARE` of any run. Three things are outside of it: the record of each batch, which is never left out,
-the naming of a cause, which happens once and is bounded in time by itself, and a few batches now and then that show at
-once that they may matter: after a floor that rose, and of evaluation with gradients enabled, as a last test has them
-after many evaluations that had none.
+1 batch in 16, and from the 512th on fewer and fewer: 16 while the number of batches doubles, so that what begins late
+is sampled a few times before the run is a fifth longer. With an empty purse the interval is doubled at each look, up to
+1 batch in 1024, and halved again when the purse has filled; no debt is larger than the allowance, so that one dear look
+does not end all looking. So the cost tends to at most `SHARE` of any run. Three things are outside of it: the record of
+each batch, which is never left out, the naming of a cause, which happens once and is bounded in time by itself, and a
+few batches now and then that show at once that they may matter: after a floor that rose, and of evaluation with
+gradients enabled, as a last test has them after many evaluations that had none.
 
 The records of all batches show when that is. A floor that rises makes the probes sample, however late it begins and
 however fast the loop is. So does one that jumps by a model's weights: a copy of them may have come, or a checkpoint.
@@ -32,6 +33,8 @@ FIRST_BATCHES = 64
 """First batches of each stage, which are sampled at any cost."""
 INTERVAL, MAX_INTERVAL = 16, 1024
 """Afterwards one batch in so many."""
+EACH_DOUBLING = 16
+"""Batches that are sampled while a stage's number of them doubles, where the interval is not wider anyway."""
 SHARE = 0.001
 """Own time over the run's time."""
 CLOSE_SHARE = 0.002
@@ -85,7 +88,7 @@ class SamplingBudget:
         if number < FIRST_BATCHES:
             self._is_due = False
             return True
-        self._is_due = number % self.interval == 0
+        self._is_due = number % self._interval_at(number) == 0
         if surely or self._is_due or (graphs and self._shows(number)):
             return True
         if closely:
@@ -107,7 +110,12 @@ class SamplingBudget:
     def quiet_batches_ahead(self, stage: Stage) -> int:
         """How many batches of a stage come until the next one is due."""
         number = self._batches.get(stage, 0)
-        return 0 if number < FIRST_BATCHES else -number % self.interval
+        return 0 if number < FIRST_BATCHES else -number % self._interval_at(number)
+
+    def _interval_at(self, number: int) -> int:
+        """One batch in so many is sampled there: a power of two, as the purse's own interval is."""
+        grown = (1 << number.bit_length() - 1) // EACH_DOUBLING
+        return max(self.interval, min(grown, MAX_INTERVAL))
 
     def pass_by(self, stage: Stage, batches: int) -> None:
         """So many batches went by without being asked about, none of them due."""
@@ -132,11 +140,9 @@ class SamplingBudget:
         """What was done to keep to the share, in words; None where nothing had to be done."""
         if self.widest == INTERVAL:
             return None
-        before = f" (1 in {self.widest} for a while)" if self.widest > self.interval else ""
-        return (
-            "Every batch is recorded. To stay cheap, leak checks ran on "
-            f"1 in {self.interval} batches by the end{before}."
-        )
+        now = self._interval_at(max(self._batches.values(), default=0))
+        before = f" (1 in {self.widest} for a while)" if self.widest > now else ""
+        return f"Every batch is recorded. To stay cheap, leak checks ran on 1 in {now} batches by the end{before}."
 
     def _fill(self, share: float) -> None:
         now = self._clock()

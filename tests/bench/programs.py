@@ -51,7 +51,7 @@ LOOPS = {
 }
 """The trainings, and what is particular about each; behind ``@`` the device."""
 QUICK = ("classifier", "accumulation", "no_optimizer", "gan", "dqn", "lightning", "lightning_manual", "accelerate")
-STEPS, TURNS = 3000, 5
+STEPS, TURNS = 3000, 3
 DEAR = {"closure", "ppo", "hugging_face", "char_lm", "lightning", "lightning_manual"}
 """Those of long batches, which make half as many."""
 FIRST = 1000

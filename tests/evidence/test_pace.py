@@ -48,6 +48,16 @@ def test_the_first_batches_of_each_stage_are_looked_at_then_one_in_sixteen() -> 
     assert loop.pace.account() is None
 
 
+def test_later_batches_are_looked_at_more_rarely() -> None:
+    """As many looks while the number of batches doubles, however cheap they are, and never fewer than one in 1,024."""
+    loop = Loop(0.03, 5e-5)
+    looked = loop.run(40_000)
+    assert [batch for batch in looked if 480 <= batch < 640] == [480, 496, 512, 544, 576, 608]
+    assert sum(4096 <= batch < 8192 for batch in looked) == 16
+    assert looked[-3:] == [37_888, 38_912, 39_936]
+    assert loop.pace.account() is None
+
+
 def test_the_cost_tends_to_the_share() -> None:
     """Looks that would take three hundredths of the run at the usual interval."""
     loop = Loop(1e-2, 5e-3)
