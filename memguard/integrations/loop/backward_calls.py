@@ -47,10 +47,10 @@ class BackwardCalls:
         self._listener = self._derivatives = None
         if self in _listening:
             _listening.remove(self)
-        while _in_place and not _listening:
-            name, (original, ours) = _in_place.popitem()
+        for name, (original, ours) in () if _listening else tuple(_in_place.items()):
             if getattr(torch.autograd, name) is ours:
                 setattr(torch.autograd, name, original)
+            _in_place.pop(name, None)  # last: what an interrupt leaves can be put back by a second call
 
     def tell(self, tensors: Any, *, derivative: bool = False) -> None:
         """A backward begins from these."""
