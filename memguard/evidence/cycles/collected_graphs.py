@@ -92,6 +92,7 @@ class CyclesProbe(CollectorProbe):
 class Garbage:
     """What one collection found: plain data."""
 
+    objects: int = 0
     bytes: int = 0
     text: str | None = None
     place: Place = NOWHERE
@@ -137,28 +138,34 @@ def freed_by_collector(
     )
 
 
-def look_at_garbage() -> Garbage | None:
+def look_at_garbage(generation: int = 2) -> Garbage | None:
     """Collects once, keeping what is found long enough to examine it; everything is freed before this returns.
 
-    Returns None where somebody else keeps garbage (``gc.set_debug``), for that is theirs.
+    Args:
+        generation: The oldest that is looked through. Of all objects of the process that takes a tenth of a second.
+
+    Returns:
+        What was found; None where somebody else keeps garbage (``gc.set_debug``), for that is theirs.
     """
     if gc.garbage or gc.get_debug():
         return None
     flags = gc.get_debug()
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
-        gc.collect()
+        gc.collect(generation)
     finally:
         gc.set_debug(flags)
+    if not gc.garbage:
+        return Garbage()
     try:
-        return _describe(gc.garbage) if len(gc.garbage) <= MAX_GARBAGE else Garbage()
+        return _describe(gc.garbage) if len(gc.garbage) <= MAX_GARBAGE else Garbage(objects=len(gc.garbage))
     finally:
         gc.garbage.clear()
-        gc.collect()
+        gc.collect()  # what was kept counts among the oldest now
 
 
 def _describe(garbage: list[Any]) -> Garbage:
-    found = Garbage()
+    found = Garbage(objects=len(garbage))
     tensors = [obj for obj in garbage if is_tensor(obj)]
     found.bytes = sum(storages_of(tensors).values())
     numbers, known = {id(tensor) for tensor in tensors}, {id(obj) for obj in garbage}

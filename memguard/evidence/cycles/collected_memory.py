@@ -50,6 +50,10 @@ class CollectedMemoryProbe(CollectorProbe):
         self._base: int | None = None
         """The lowest such since the last look."""
         self._least = LEAST
+        self._is_blind = False
+        """Whether the look is for want of an allocator's numbers, because the collector found garbage of any kind."""
+        self._oldest = 0
+        """The oldest generation in which it did."""
         self._collected: deque[int] = deque(maxlen=64)
         """Batches in which the collector found garbage."""
         self._found: dict[Place, int] = {}
@@ -66,6 +70,7 @@ class CollectedMemoryProbe(CollectorProbe):
                 self._hits = 0
             elif record.allocated_end_bytes is None:
                 if self._hits >= HITS:
+                    self._is_blind = True
                     self._look_in(WAIT)
             elif self._rises(record, record.allocated_end_bytes):
                 self._look_in(1)
@@ -113,7 +118,9 @@ class CollectedMemoryProbe(CollectorProbe):
         self.hear("on_batch_end")
 
     def _look(self) -> bool:
-        found = look_at_garbage()
+        found = look_at_garbage(1 if self._is_blind and self._oldest < 2 else 2)
+        if self._is_blind and found is not None and found.objects and not found.bytes:
+            return True  # what comes together here holds no tensor
         circle = found.circle if found is not None else None
         if circle is None or not circle.is_closed_there:
             return False
@@ -129,6 +136,7 @@ class CollectedMemoryProbe(CollectorProbe):
     def _on_collection(self, phase: str, info: dict[str, int]) -> None:
         if phase == "stop" and info["collected"]:
             self._hits += 1
+            self._oldest = max(self._oldest, info["generation"])
             self._collected.append(self.watch.batch)
 
 

@@ -107,6 +107,34 @@ def test_without_numbers_the_collections_are_counted() -> None:
     assert run(lambda: Table(circular=True), lambda index: None, collect=10, batches=10 * HITS) == []
 
 
+@pytest.mark.parametrize(("turn", "whole"), [(list, 0), (lambda: Ring(), 1), (lambda: Table(circular=True), 1)])
+def test_without_numbers_few_looks_go_through_all_objects(turn: Callable[[], Any], whole: int) -> None:
+    """Where young garbage holds no tensor one look is enough, and only what it kept is freed by a whole collection."""
+    seen: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop":
+            seen.append(info["generation"])
+
+    def young(index: int) -> None:
+        if index % 10 == 9:
+            gc.collect(0)
+
+    gc.callbacks.append(note)
+    try:
+        run(turn, young, batches=20 * HITS)
+    finally:
+        gc.callbacks.remove(note)
+    assert seen.count(2) == whole
+
+
+class Ring:
+    """A circle without a tensor."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
 def test_what_reference_counting_frees_is_silent() -> None:
     """Though memory rises, or falls when the collector runs, for other reasons; and so is what somebody keeps."""
     assert run(lambda: Table(circular=False), lambda index: index * BYTES) == []
