@@ -27,9 +27,15 @@ def at(place: Place) -> str:
     return f"{where} in {place.function}()" if named else where
 
 
+MOST_LINES = 3
+"""Further lines that are named."""
+
+
 def holder(place: Place, otherwise: str = "something") -> str:
-    """Who holds it, in words: ```losses` (train.py:41 in main())``, and where the loop calls what fills it."""
+    """Who holds it: ```losses` (train.py:41 in main(), and line 43)``, and where the loop calls what fills it."""
     name, where = f"`{place.holder}`" if place.holder else otherwise, at(place)
+    if place.also:
+        where += f", and line{'s' if len(place.also) > 1 else ''} {', '.join(map(str, place.also[:MOST_LINES]))}"
     if place.caller is not None:
         where += f", called at {place.caller}"
     return f"{name} ({where})" if where else name

@@ -64,7 +64,8 @@ class ModelCopy(Rule, code="MG308", name="model-copy", evidence=Evidence.GROWTH)
         limit = limit_of(run)
         many = is_large_pile(fact, limit) or (limit is not None and fact.bytes >= LARGE_SHARE * limit)
         many = many or (fact.gathered and _is_large(fact.bytes, run, limit))
-        where = ", ".join(fact.holders[:4]) or holder(fact.place)
+        others = [f"`{name}`" for name in fact.holders if name != fact.place.holder]
+        where = ", ".join([holder(fact.place), *others[:3]])
         what, apart, remedy = _what(fact), "", _remedy_of_copies(run)
         if fact.alike:
             remedy = f"nothing to do if each step computes with them (perturbations, fast weights); else {remedy}"

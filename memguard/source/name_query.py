@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, final
 
 from memguard.records.facts import Place
@@ -81,10 +81,13 @@ class Statement:
     certain: bool = True
     """False for a call that only may store what it is given, like ``metric(output)`` of an installed class."""
     score: float = field(default=0.0, compare=False)
+    also: tuple[int, ...] = field(default=(), compare=False)
+    """Further lines of the same function that add to the same name."""
 
     def place(self, holder: str | None) -> Place:
         """It as a place, with the name that it fills."""
-        return Place(file=self.file, line=self.line, function=self.function, holder=holder, source=self.source)
+        place = Place(file=self.file, line=self.line, function=self.function, holder=holder, source=self.source)
+        return replace(place, also=self.also) if self.also else place
 
 
 class Anchor(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import final
 
 from memguard.source.expressions import (
@@ -48,7 +49,16 @@ def find_statement(
     """
     search = _Search(query, sources, context)
     search.everywhere([*([query.file] if query.file else []), *files])
-    return max(search.found, key=lambda statement: (statement.score, -statement.line), default=None)
+    best = max(search.found, key=lambda statement: (statement.score, -statement.line), default=None)
+    return best if best is None else replace(best, also=_also(best, search.found))
+
+
+def _also(best: Statement, found: Iterable[Statement]) -> tuple[int, ...]:
+    """Further lines of its function that add to the same name."""
+    if not best.grows:
+        return ()
+    alike = (one for one in found if (one.file, one.function) == (best.file, best.function))
+    return tuple(sorted({one.line for one in alike if one.grows and one.certain} - {best.line}))
 
 
 def is_alias(query: NameQuery, sources: Sources) -> bool:

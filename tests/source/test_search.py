@@ -5,20 +5,47 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+from memguard.rules.finding_text import holder
 from memguard.source.model import Sources
-from memguard.source.name_query import NameQuery, SearchContext
+from memguard.source.name_query import NameQuery, SearchContext, Statement
 from memguard.source.search import find_statement
 
 
 def line_for(text: str, tmp_path: Path, name: str, *kinds: str, graph: bool = True, **more: object) -> int | None:
     """The line found for a variable of the function `f`, or of an attribute if classes are given."""
+    found = statement_for(text, tmp_path, name, *kinds, graph=graph, **more)
+    return found.line if found is not None else None
+
+
+def statement_for(
+    text: str, tmp_path: Path, name: str, *kinds: str, graph: bool = True, **more: object
+) -> Statement | None:
+    """The whole of it."""
     path = tmp_path / "case.py"
     path.write_text(textwrap.dedent(text))
     more.setdefault("keys", (None,) * len(kinds))
     where = {"attribute": True} if "classes" in more else {"file": str(path), "first_line": 2, "function": "f"}
     sought = NameQuery(name, kinds=kinds, **where, **more)  # type: ignore[arg-type]
-    found = find_statement(sought, [str(path)], Sources(), SearchContext(graph=graph))
-    return found.line if found is not None else None
+    return find_statement(sought, [str(path)], Sources(), SearchContext(graph=graph))
+
+
+def test_further_lines_that_fill_a_name_are_told(tmp_path: Path) -> None:
+    """Those of its function that add tensors too: neither numbers, nor what another function adds."""
+    text = """
+    def f(loss, out):
+        kept = []
+        kept.append(loss.item())
+        kept.append(loss)
+        if out is not None:
+            kept.append(out)
+
+    def g(loss):
+        kept = []
+        kept.append(loss)
+    """
+    found = statement_for(text, tmp_path, "kept", "list", "tensor")
+    assert found is not None and (found.line, found.also) == (5, (7,))
+    assert holder(found.place("kept")) == "`kept` (case.py:5 in f(), and line 7)"
 
 
 def test_a_name_is_followed_to_its_values(tmp_path: Path) -> None:

@@ -353,7 +353,7 @@ def _unheld(module: nn.Module, held: Collection[int]) -> Iterator[nn.Module]:
 
 
 def _hidden(model: nn.Module, held: Collection[int]) -> Iterator[nn.Module]:
-    """Likewise in a list, a dictionary, a partial, a closure, an object of the user's that a part has as attribute."""
+    """Those in a list, dictionary, partial, closure or object of the user's that a part has as an attribute."""
     known = {id(module) for module in submodules_of(model, set())}
     for part in submodules_of(model, set()):
         for name, value in attributes_of(part).items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from memguard.records.stats import Stage
 
@@ -26,6 +26,8 @@ class Place:
     """Where the training loop calls the function that it stands in, like ``train.py:41``, where that was found."""
     caller_function: str | None = None
     """The function that makes that call, like ``Layer.forward``."""
+    also: tuple[int, ...] = field(default=(), compare=False)
+    """Further lines of that function which add to the same holder."""
     in_frame: bool = False
     """Whether what it holds are the variables of a kept frame."""
 
