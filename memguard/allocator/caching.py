@@ -77,6 +77,7 @@ class CachingAllocator:
         self.device = device
         self._on_event = on_event
         self._statistics = stats = DeviceStatistics()
+        self._all = stats.all
         self._pools = Pools(stats)
         self._blocks: dict[int, Block] = {}  # handed out, by address
         self._segments = Segments(self.driver, self.config, stats, on_event)
@@ -88,6 +89,11 @@ class CachingAllocator:
         self._rounds_to_512 = not any(divisions > 1 for divisions in self.config.roundup_power2_divisions)
         if self.config.per_process_memory_fraction < 1.0:
             self.set_memory_fraction(self.config.per_process_memory_fraction)
+
+    def listen(self, on_event: OnEvent | None) -> None:
+        """Calls another function for the events that follow; None ends it. See the class."""
+        self._on_event = on_event
+        self._segments.on_event = on_event
 
     @classmethod
     def from_segments(
@@ -140,10 +146,14 @@ class CachingAllocator:
         """
         if not 0 < nbytes < _EXBIBYTE:
             return self._refuse(nbytes)
-        if self._events and not self._captures:
+        if self._events.queues and not self._captures:
             self._events.process()
         size = (nbytes + 511) & ~511 if self._rounds_to_512 else self.config.round_size(nbytes)
-        blocks = self._pools.get(pool, size <= SMALL_BYTES)
+        pools = self._pools
+        if pool is DEFAULT_POOL:
+            blocks = pools.small if size <= SMALL_BYTES else pools.large
+        else:
+            blocks = pools.get(pool, size <= SMALL_BYTES)
 
         block = self._fit.take(blocks, stream, size)
         if block is None:
@@ -169,7 +179,7 @@ class CachingAllocator:
         size, address = block.size, block.ptr
         self._blocks[address] = block
         blocks.statistics.hand_out(size, nbytes)
-        self._statistics.all.hand_out(size, nbytes)
+        self._all.hand_out(size, nbytes)
         if size >= self._max_split:
             self._statistics.oversize_allocations.increase(1)
         if self._on_event is not None:
@@ -186,16 +196,19 @@ class CachingAllocator:
             return
         block = self._blocks.pop(address)
         block.allocated = False
-        size = block.size
-        block.pool.statistics.take_back(size)
-        self._statistics.all.take_back(size)
+        size, requested = block.size, block.requested_size
         if self._on_event is not None:
-            self._on_event("free_requested", address, block.requested_size, block.stream)
+            self._on_event("free_requested", address, requested, block.stream)
         if size >= self._max_split:
             self._statistics.oversize_allocations.decrease(1)
         if block.stream_uses is None:
-            self._free_block(block)
-        elif self._captures:
+            block.pool.statistics.give_back(size, requested)
+            self._all.give_back(size, requested)
+            self._join(block)
+            return
+        block.pool.statistics.take_back(size)
+        self._all.take_back(size)
+        if self._captures:
             self._events.defer(block)
         else:
             self._events.insert(block)
@@ -251,10 +264,16 @@ class CachingAllocator:
         return None
 
     def _free_block(self, block: Block) -> None:
+        """Frees a block that other streams used until now."""
+        block.pool.statistics.settle(block.size, block.requested_size)
+        self._all.settle(block.size, block.requested_size)
+        self._join(block)
+
+    def _join(self, block: Block) -> None:
         """Puts an unused block among the free ones, joined with its free neighbours (C++: ``free_block``)."""
-        pool, size, requested = block.pool, block.size, block.requested_size
+        pool = block.pool
         if self._on_event is not None:
-            self._on_event("free_completed", block.ptr, requested, block.stream)
+            self._on_event("free_completed", block.ptr, block.requested_size, block.stream)
         block.active = False
         count = nbytes = 0
         for other in (block.prev, block.next):
@@ -270,12 +289,10 @@ class CachingAllocator:
                 nbytes += block.size
             if count or nbytes:
                 self._change_inactive_split(pool, count, nbytes)
-        pool.statistics.settle(size, requested)
-        self._statistics.all.settle(size, requested)
 
     def _change_inactive_split(self, pool: BlockPool, blocks: int, nbytes: int) -> None:
         pool.statistics.change_inactive_split(blocks, nbytes)
-        self._statistics.all.change_inactive_split(blocks, nbytes)
+        self._all.change_inactive_split(blocks, nbytes)
 
     def _adopt(self, blocks: list[Block]) -> None:
         """Takes over all blocks of one segment."""

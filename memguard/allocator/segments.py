@@ -46,7 +46,8 @@ class Segments:
         self._driver = driver
         self._config = config
         self._statistics = statistics
-        self._on_event = on_event
+        self.on_event = on_event
+        """Called for segments that come, go, grow and shrink."""
         self._max_split = config.max_split_bytes or UNLIMITED
         self._total_allocated_memory = 0
 
@@ -87,16 +88,16 @@ class Segments:
         if address is None:
             return None
         self.count_segment(pool, nbytes)
-        if self._on_event is not None:
-            self._on_event("segment_alloc", address, nbytes, stream)
+        if self.on_event is not None:
+            self.on_event("segment_alloc", address, nbytes, stream)
         return Block(stream, nbytes, address, pool, None)
 
     def release_block(self, block: Block) -> None:
         """Gives a whole free segment back to the driver (C++: ``release_block``)."""
         pool, nbytes = block.pool, block.size
         pool.remove(block)
-        if self._on_event is not None:
-            self._on_event("segment_free", block.ptr, nbytes, block.stream)
+        if self.on_event is not None:
+            self.on_event("segment_free", block.ptr, nbytes, block.stream)
         self._driver.free(block.ptr, nbytes)
         self._shrink(pool, nbytes)
         self._statistics.all.segment.decrease(1)
@@ -192,10 +193,10 @@ class Segments:
 
     def _mapped(self, pool: BlockPool, stream: int, address: int, nbytes: int) -> None:
         self.grow(pool, nbytes)
-        if self._on_event is not None:
-            self._on_event("segment_map", address, nbytes, stream)
+        if self.on_event is not None:
+            self.on_event("segment_map", address, nbytes, stream)
 
     def _unmapped(self, pool: BlockPool, stream: int, address: int, nbytes: int) -> None:
         self._shrink(pool, nbytes)
-        if self._on_event is not None:
-            self._on_event("segment_unmap", address, nbytes, stream)
+        if self.on_event is not None:
+            self.on_event("segment_unmap", address, nbytes, stream)

@@ -99,8 +99,16 @@ class PoolStatistics:
         if now > stat.peak:
             stat.peak = now
 
+    def give_back(self, size: int, requested: int) -> None:
+        """Counts a block that its tensor has let go, and that no other stream uses."""
+        self.allocation.current -= 1
+        self.allocated_bytes.current -= size
+        self.active.current -= 1
+        self.active_bytes.current -= size
+        self.requested_bytes.current -= requested
+
     def take_back(self, size: int) -> None:
-        """Counts a block that its tensor has let go."""
+        """Counts a block that its tensor has let go while other streams use it."""
         self.allocation.current -= 1
         self.allocated_bytes.current -= size
 
@@ -112,14 +120,16 @@ class PoolStatistics:
 
     def change_inactive_split(self, blocks: int, nbytes: int) -> None:
         """Counts a net change of the free parts of segments that are partly in use."""
+        stat = self.inactive_split
         if blocks > 0:
-            self.inactive_split.increase(blocks)
-        else:
-            self.inactive_split.current += blocks
+            stat.increase(blocks)
+        elif blocks:
+            stat.current += blocks
+        stat = self.inactive_split_bytes
         if nbytes > 0:
-            self.inactive_split_bytes.increase(nbytes)
+            stat.increase(nbytes)
         else:
-            self.inactive_split_bytes.current += nbytes
+            stat.current += nbytes
 
     def stats(self) -> dict[str, Stat]:
         """Every figure under its name."""

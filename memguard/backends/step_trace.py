@@ -12,21 +12,25 @@ MOST_EVENTS: Final = 40_000
 """In all: some 8 MB on the host, and a second to be replayed a few times."""
 
 
+_Taken = tuple[int, int, tuple[int, ...]]
+"""The address, the bytes and the shape of a block that was handed out; alone in a tuple where it was given back."""
+
+
 @final
 class StepTrace:
     """The blocks in use, and the events of the newest batches in a bounded memory. Safe to call from any thread."""
 
     def __init__(self) -> None:
-        self._live: dict[int, Event] = {}
-        self._batches: deque[list[Event]] = deque(maxlen=BATCHES)
-        self._open: list[Event] = []
+        self._live: dict[int, _Taken] = {}
+        self._batches: deque[list[_Taken | tuple[_Taken]]] = deque(maxlen=BATCHES)
+        self._open: list[_Taken | tuple[_Taken]] = []
         self._forward: int | None = None
         self.wanted: Event | None = None
-        """The newest block asked for; where the device had none, the one that failed."""
+        """The newest block that the device did not have."""
 
-    def took(self, event: Event) -> None:
+    def took(self, address: int, nbytes: int, shape: tuple[int, ...]) -> None:
         """A block was handed out."""
-        self._live[event.block] = event
+        self._live[address] = event = (address, nbytes, shape)
         if len(self._open) < MOST_EVENTS:
             self._open.append(event)
 
@@ -34,7 +38,7 @@ class StepTrace:
         """A block was given back."""
         event = self._live.pop(address, None)
         if event is not None and len(self._open) < MOST_EVENTS:
-            self._open.append(Event(address, event.nbytes, event.shape, True))
+            self._open.append((event,))
 
     def boundary(self) -> None:
         """A batch ended."""
@@ -58,9 +62,16 @@ class StepTrace:
             return None
         at = self._forward or 0
         return Steps(
-            live=tuple(self._live.values()),
-            batches=tuple(tuple(batch) for batch in self._batches),
-            before=tuple(self._open[:at]),
-            events=tuple(self._open[at:]),
+            live=tuple(map(_event, self._live.values())),
+            batches=tuple(tuple(map(_event, batch)) for batch in self._batches),
+            before=tuple(map(_event, self._open[:at])),
+            events=tuple(map(_event, self._open[at:])),
             wanted=self.wanted,
         )
+
+
+def _event(noted: _Taken | tuple[_Taken]) -> Event:
+    """An event as its readers know it; what was noted is no more than the batch has time for."""
+    taken = noted[0] if len(noted) == 1 else noted
+    block, nbytes, shape = taken
+    return Event(block, nbytes, tuple(shape), len(noted) == 1)

@@ -17,14 +17,16 @@ from typing import Any, final
 import torch
 from torch.multiprocessing.reductions import shared_cache  # private; checked in torch 2.4 and 2.13
 
-from memguard.allocator import CachingAllocator
+from memguard.allocator import CachingAllocator, OutOfMemory
 from memguard.backends.step_trace import StepTrace
 from memguard.heap.attributes import is_tensor
 from memguard.postmortem.scene import Event
-from memguard.torch_objects.storages import dispatches_itself, sparse_parts, storage_of, untyped_storage
+from memguard.torch_objects.hidden_hooks import skipped_by_dynamo
+from memguard.torch_objects.storages import dispatches_itself, sparse_parts, storage_of, unheard, untyped_storage
 
 _BASE: Any = torch._C.TensorBase
 _PLAIN: frozenset[type] = frozenset((torch.Tensor, torch.nn.Parameter))
+_function_modes: Any = torch._C._len_torch_function_stack  # private; checked in torch 2.4 and 2.13
 _SIMPLE: frozenset[type] = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout))
 """Arguments without tensors."""
 
@@ -98,6 +100,10 @@ class Storages:
         Raises:
             OutOfMemory: There is no room.
         """
+        if _function_modes():  # they would hear of what is read below
+            with unheard():
+                self.see(tuple(values), given=given)
+            return
         live, clock = self._live, self.clock
         for value in values:
             kind = type(value)
@@ -108,15 +114,21 @@ class Storages:
                     self.see(value, given=given)
                     continue
                 known = live.get(id(storage))
-                if known is None or known.nbytes != storage.nbytes():
-                    self.see(value, given=given)
+                if known is None:
+                    if value.is_cpu and (nbytes := storage.nbytes()):
+                        self._add(storage, nbytes, value.shape)
+                elif known.nbytes != storage.nbytes():
+                    self._resize(known, storage.nbytes(), value.shape)
                 elif given:
                     known.reads = known.before
                 else:
                     known.used, known.before = clock, known.reads
                     known.reads += 1
+            elif kind is list or kind is tuple:
+                self.see_all(value, given=given)
             elif kind not in _SIMPLE:
-                self.see(value, given=given)
+                with unheard():
+                    self.see(value, given=given)
 
     def see(self, value: Any, *, given: bool = True) -> None:
         """Gives every new storage in an operator's arguments or results a block; a resized one a new block.
@@ -208,7 +220,7 @@ class Storages:
         self._live.clear()
 
     def _add(self, storage: torch.UntypedStorage, nbytes: int, shape: tuple[int, ...]) -> None:
-        if storage.is_shared():
+        if shared_cache and storage.is_shared():
             shared_cache.free_dead_references()
         address = self._malloc(nbytes, shape)
         ref = _StorageRef(storage, self._died)
@@ -222,6 +234,7 @@ class Storages:
         self._free(ref.address)
         ref.address, ref.nbytes = address, nbytes
 
+    @skipped_by_dynamo
     def _died(self, ref: weakref.ref[torch.UntypedStorage]) -> None:
         assert isinstance(ref, _StorageRef)
         if self._live.get(ref.key) is ref:
@@ -232,9 +245,12 @@ class Storages:
         with self._lock:
             if self._late:
                 self._free_late()
-            self.trace.wanted = Event(0, nbytes, shape)
-            address = self._allocator.malloc(nbytes)
-            self.trace.took(Event(address, nbytes, shape))
+            try:
+                address = self._allocator.malloc(nbytes)
+            except OutOfMemory:
+                self.trace.wanted = Event(0, nbytes, tuple(shape))
+                raise
+            self.trace.took(address, nbytes, shape)
         if self._late:
             self.settle()
         return address

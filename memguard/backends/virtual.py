@@ -53,7 +53,7 @@ class VirtualBackend(Backend):
         if conf is None:
             conf = next((os.environ[name] for name in _CONF_VARIABLES if os.environ.get(name)), "")
         self._history = History()
-        self._allocator = CachingAllocator(total_bytes, conf, on_event=self._history.hear)
+        self._allocator = CachingAllocator(total_bytes, conf)
         self._host = host if host is not None else HostMemory()
         self._storages = Storages(self._allocator)
         self._mode: VirtualMode | None = None
@@ -200,6 +200,7 @@ class VirtualBackend(Backend):
     def record_history(self, enabled: bool, max_entries: int = 100_000) -> None:
         """Switches the allocation history on or off, as ``torch.cuda.memory._record_memory_history``."""
         self._history.record(enabled, max_entries)
+        self._allocator.listen(self._history.hear if enabled else None)
 
     def snapshot(self) -> dict[str, Any]:
         """The device's state, and its trace while history is on, as ``torch.cuda.memory._snapshot``."""

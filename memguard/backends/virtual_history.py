@@ -23,7 +23,7 @@ Frame = dict[str, Any]
 
 @final
 class History:
-    """A bounded ring of allocator events with stacks; hears nothing until it is switched on."""
+    """A bounded ring of allocator events with stacks; of which it hears while it is on."""
 
     def __init__(self) -> None:
         self._enabled = False
@@ -47,8 +47,6 @@ class History:
 
     def hear(self, action: str, address: int, nbytes: int, stream: int) -> None:
         """Notes one event of the allocator."""
-        if not self._enabled:
-            return
         frames: list[Frame] = []
         if action == "alloc":
             frames = self._stacks[address] = self._stack()

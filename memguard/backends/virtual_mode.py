@@ -19,7 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from memguard.allocator import OutOfMemory
 from memguard.backends.storages import Storages
 from memguard.forks import process
-from memguard.torch_objects.storages import dispatches_itself, unheard
+from memguard.torch_objects.hidden_hooks import skipped_by_dynamo
+from memguard.torch_objects.storages import dispatches_itself
 
 logger = logging.getLogger("memguard")
 
@@ -34,24 +35,30 @@ def _is_traced() -> bool:
     return any(key is not None and torch._C._get_dispatch_mode(key) is not None for key in _TRACERS)
 
 
-def _left_alone(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What torch.compile does not follow; newer versions of torch leave a mode's code alone by themselves.
+_frames: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+_SKIPS = hasattr(_frames, "set_code_exec_strategy")
+"""Whether a mark on our code keeps torch.compile out of all that it calls."""
 
-    Torch 2.4 compiles whatever Python code operators lead to, also outside what it was asked to compile, and fails in
-    ours. ``set_eval_frame`` and ``skip_code`` are private, checked in torch 2.4.
+
+def _left_alone(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Code that torch.compile does not follow: where it compiles what operators lead to, it would compile ours.
+
+    Torch wraps a mode's method in two functions for that (since 2.7; in 2.4 nothing does it). They cost a quarter of
+    what a mode costs at least; a mark on the code costs nothing.
     """
-    frames: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
-    if frames is None or hasattr(TorchDispatchMode, "is_infra_mode"):
+    if _SKIPS:
+        return skipped_by_dynamo(function)
+    if _frames is None or hasattr(TorchDispatchMode, "is_infra_mode"):
         return function
 
     def unfollowed(*args: Any, **kwargs: Any) -> Any:
-        callback = frames.set_eval_frame(None)
+        callback = _frames.set_eval_frame(None)
         try:
             return function(*args, **kwargs)
         finally:
-            frames.set_eval_frame(callback)
+            _frames.set_eval_frame(callback)
 
-    frames.skip_code(unfollowed.__code__)
+    _frames.skip_code(unfollowed.__code__)
     return functools.wraps(function)(unfollowed)
 
 
@@ -72,7 +79,7 @@ class VirtualMode(TorchDispatchMode):
 
     def __init__(self, storages: Storages, failing: Callable[[], None] = lambda: None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._storages, self._failing = storages, failing
+        self._see_all, self._failing = storages.see_all, failing
         self.failed_bytes: int | None = None
         """What the driver was last asked for in vain."""
         self._pid = process.pid
@@ -89,6 +96,11 @@ class VirtualMode(TorchDispatchMode):
         """Yes, for the same reason."""
         return True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch is to wrap `__torch_dispatch__`; private, checked in torch 2.13."""
+        return not _SKIPS
+
     def close(self) -> None:
         """From now on every operator passes through."""
         self.is_open = False
@@ -97,33 +109,39 @@ class VirtualMode(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
         if not self.is_open or process.pid != self._pid:
-            return func(*args, **kwargs)
+            return func(*args, **kwargs) if kwargs else func(*args)
         for kind in types:
             if dispatches_itself(kind):
-                return func(*args, **kwargs) if _is_traced() else NotImplemented
-        text, out = self._see((*args, *kwargs.values()) if kwargs else args), None
+                return func(*args, **kwargs or {}) if _is_traced() else NotImplemented
+        out = text = None
+        see_all = self._see_all
+        try:
+            see_all((*args, *kwargs.values()) if kwargs else args)
+        except Exception as error:
+            text = self._reason(error)
         if text is None:
-            out = func(*args, **kwargs)
-            text = self._see((out,), given=True)
+            out = func(*args, **kwargs) if kwargs else func(*args)
+            try:
+                see_all((out,), given=True)
+            except Exception as error:
+                text = self._reason(error)
             if text is None:
                 return out
         self._failing()  # here the results that fitted are still alive, as those of foreach and fused optimizers
         out = None  # the traceback holds this frame, and must not hold what did not fit
         raise torch.OutOfMemoryError(text)
 
-    def _see(self, values: tuple[Any, ...], *, given: bool = False) -> str | None:
-        """Shows values to the storages; the text of the failure if there is no room for them."""
-        try:
-            with unheard():
-                self._storages.see_all(values, given=given)
-        except OutOfMemory as error:
+    def _reason(self, error: Exception) -> str | None:
+        """What the operator fails with: the text of the device that has no room; None after a failure of ours.
+
+        As text: a traceback that is kept keeps tensors.
+        """
+        if isinstance(error, OutOfMemory):
             self.failed_bytes = error.alloc_bytes
             return str(error)
-        except Exception as error:  # as text: a traceback that is kept keeps tensors
-            self.is_open = False
-            logger.error("memguard: the virtual GPU failed and follows no tensors any more; please report: %r", error)
+        self.is_open = False
+        logger.error("memguard: the virtual GPU failed and follows no tensors any more; please report: %r", error)
         return None
 
 

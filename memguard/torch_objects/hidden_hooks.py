@@ -32,7 +32,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 def skipped_by_dynamo(function: FunctionT) -> FunctionT:
-    """A hook of ours that Dynamo leaves to Python, with all that it calls.
+    """Code of ours that Dynamo leaves to Python, with all that it calls: hooks, and what a storage's end calls.
 
     ``torch._dynamo.export`` accepts one graph, and each hook that Dynamo compiles would be a graph of its own.
     """

@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import threading
+from typing import Any
 
 import pytest
 import torch
@@ -266,6 +267,35 @@ def test_compiled_functions_run() -> None:
         x = torch.zeros(4096, 64)
         net(x).sum().backward()
         assert gpu.peak > 2
+
+
+@pytest.mark.slow
+def test_dynamo_compiles_the_programs_code_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code of ours that runs while torch.compile is at work is not compiled: neither the mode nor a storage's end."""
+    from torch._dynamo.convert_frame import ConvertFrame
+
+    frames, convert = [], ConvertFrame.__call__
+
+    def noted(self: ConvertFrame, frame: Any, *args: Any, **kwargs: Any) -> Any:
+        frames.append(frame.f_code.co_filename)
+        return convert(self, frame, *args, **kwargs)
+
+    monkeypatch.setattr(ConvertFrame, "__call__", noted)
+
+    def in_three_graphs(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        torch._dynamo.graph_break()
+        z = (y + 1).cos()
+        del y
+        torch._dynamo.graph_break()
+        return z.sum()
+
+    with virtual_gpu():
+        compiled = torch.compile(in_three_graphs, backend="eager")
+        compiled(torch.zeros(64))
+    torch._dynamo.reset()
+    assert frames
+    assert set(frames) == {__file__}
 
 
 def test_what_does_not_fit_at_the_start_is_said() -> None:
