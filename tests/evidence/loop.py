@@ -92,6 +92,13 @@ class Loop:
         return [fact for fact in self.facts if type(fact) is kind]
 
 
+def train_on(optimizer: torch.optim.Optimizer, loss: torch.Tensor, **backward: bool) -> None:
+    """One step on a loss."""
+    optimizer.zero_grad()
+    loss.backward(**backward)
+    optimizer.step()
+
+
 def line_of(marker: str) -> int:
     """The line of the test's file that ends with a comment."""
     lines = linecache.getlines(sys._getframe(1).f_code.co_filename)

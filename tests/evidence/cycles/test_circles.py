@@ -23,16 +23,6 @@ def _clean() -> Iterator[None]:
     gc.collect()
 
 
-class Waits:
-    def __init__(self) -> None:
-        self.rows = torch.ones(64)
-        self.callbacks: list[Callable[[], None]] = []
-        self.callbacks.append(self.pool)  # method put into a list
-
-    def pool(self) -> None:
-        """Nothing."""
-
-
 class Later:
     def __init__(self) -> None:
         self.rows = torch.ones(64)
@@ -81,15 +71,6 @@ class Helper:
         self.helped = helped
 
 
-class Node:
-    def __init__(self, depth: int, parent: Node | None = None) -> None:
-        self.state, self.parent = torch.ones(64), parent  # parent
-        self.children = {}
-        if depth:
-            self.children[0] = Node(depth - 1, self)
-            self.children[1] = Node(depth - 1, self)
-
-
 class Leaf:
     def __init__(self) -> None:
         self.state = torch.ones(64)
@@ -124,23 +105,6 @@ class Hypothesis:
         self.after: Hypothesis | None = None
         if before is not None:
             before.after = self  # both are known
-
-
-class First:
-    def __init__(self, learner: Learner) -> None:
-        self.learner = learner
-
-
-class Second:
-    def __init__(self, learner: Learner) -> None:
-        self.of = learner
-
-
-class Learner:
-    def __init__(self) -> None:
-        self.weights = torch.ones(64)
-        self.callbacks = []
-        self.callbacks += [First(self), Second(self)]  # two ways back
 
 
 class Base:
@@ -182,44 +146,6 @@ class HookedLater(nn.Module):
         self.linear.register_forward_hook(keep)  # closure as a hook
 
 
-class Window:
-    def __init__(self) -> None:
-        self.rows = torch.ones(64)
-        self.closure = self.build()  # what a method has made
-
-    def build(self) -> Callable[[], torch.Tensor]:
-        def closure() -> torch.Tensor:
-            return self.rows.sum()
-
-        return closure
-
-
-def walk_all() -> None:
-    levels = [torch.ones(64)] * 3
-
-    def walk(index: int) -> None:  # calls itself
-        if index < len(levels):
-            walk(index + 1)
-
-    walk(0)
-
-
-class Proposals:
-    def __init__(self, scores: torch.Tensor, image: Image) -> None:
-        self.scores = scores
-        self.image = image  # back to what got it
-
-
-class Image:
-    def __init__(self) -> None:
-        self.proposals: Proposals | None = None
-
-
-def propose() -> None:
-    image = Image()
-    image.proposals = Proposals(torch.ones(64), image)
-
-
 def grown() -> None:
     leaf = Leaf()
     leaf.add(Leaf())
@@ -228,22 +154,16 @@ def grown() -> None:
 @pytest.mark.parametrize(
     ("make", "holder", "marker"),
     [
-        (Waits, "Waits.callbacks", "method put into a list"),
         (Later, "Later.todo", "partial over a method"),
         (Owner, "Part.owner", "back to its owner"),
-        (propose, "Proposals.image", "back to what got it"),
         (Graph, "Nodes._parent", "the first way back"),
         (Helped, "Helped.helper", "gives itself away"),
-        (lambda: Node(2), "Node.parent", "parent"),
         (grown, "Leaf.above", "set from outside"),
         (lambda: Hypothesis(Hypothesis()), "Hypothesis.after", "both are known"),
         (lambda: Right().join(Left()), "Right._Right__left", "later and private"),
-        (Learner, "Learner.callbacks", "two ways back"),
         (Engine, ".engine", "one line of both"),
         (Hooked, "Hooked.linear", "hook of its own"),
         (HookedLater, "HookedLater.linear", "closure as a hook"),
-        (Window, "Window.closure", "what a method has made"),
-        (walk_all, "walk", "calls itself"),
     ],
 )
 def test_the_reference_to_change_is_named(make: Callable[[], Any], holder: str, marker: str) -> None:

@@ -12,7 +12,7 @@ from torch import nn
 from memguard.evidence.cycles.collected_graphs import CyclesProbe, look_at_garbage
 from memguard.evidence.graphs.function_contexts import ContextsProbe
 from memguard.records.facts import FreedByCollector, FunctionContextHolds
-from tests.evidence.loop import Loop, line_of
+from tests.evidence.loop import Loop, line_of, train_on
 
 
 class Keeper:
@@ -72,9 +72,7 @@ def test_an_object_in_a_circle_is_named() -> None:
         for _ in loop.batches(10):
             loss = model(x).sum()
             Keeper(loss)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            train_on(optimizer, loss)
     (fact,) = loop.of(FreedByCollector)
     assert fact.graphs >= 3
     assert (fact.place.holder, fact.place.line) == ("Keeper.me", line_of("circle"))
@@ -115,9 +113,7 @@ def test_ordinary_loops_are_silent_and_the_collector_is_left_as_it_was() -> None
     with Loop(model, kinds=[CyclesProbe, ContextsProbe]) as loop:
         for _ in loop.batches(20):
             loss = model(x).sum()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            train_on(optimizer, loss)
             gc.collect()
     assert loop.facts == []
     assert len(gc.callbacks) == callbacks and gc.garbage == [] and gc.get_debug() == 0

@@ -10,7 +10,7 @@ from torch import nn
 
 from memguard.evidence.graphs.unused_gradients import DroppedGradientsProbe
 from memguard.records.facts import UnusedGraphs
-from tests.evidence.loop import Loop, sees_saved_tensors, statement_of
+from tests.evidence.loop import Loop, sees_saved_tensors, statement_of, train_on
 
 ROWS = 512
 
@@ -27,15 +27,11 @@ class Gan:
 
     def train_critic(self, fake: torch.Tensor) -> None:
         loss = self.critic(fake).mean() - self.critic(torch.randn(ROWS, 16)).mean()
-        self.of_critic.zero_grad()
-        loss.backward()
-        self.of_critic.step()
+        train_on(self.of_critic, loss)
 
     def train_generator(self) -> None:
         loss = -self.critic(self.generator(torch.randn(ROWS, 16))).mean()
-        self.of_generator.zero_grad()
-        loss.backward()
-        self.of_generator.step()
+        train_on(self.of_generator, loss)
 
 
 def without_detach(gan: Gan) -> None:

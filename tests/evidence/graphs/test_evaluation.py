@@ -8,7 +8,7 @@ from memguard.evidence.graphs.evaluation import EvaluationProbe
 from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.records.facts import RetainedGraphs, UnusedGraphs
 from memguard.records.stats import Stage
-from tests.evidence.loop import Loop, line_of, sees_saved_tensors
+from tests.evidence.loop import Loop, line_of, sees_saved_tensors, train_on
 
 
 def make(seed: int = 0) -> nn.Module:
@@ -94,9 +94,7 @@ def test_a_part_trained_within_a_whole_is_no_teacher() -> None:
     optimizer = torch.optim.SGD(whole.parameters(), lr=0.1)
     with Loop(whole, part, kinds=[EvaluationProbe]) as loop:
         for number in loop.batches(20):
-            optimizer.zero_grad()
-            (part if number == 0 else whole)(x).sum().backward()
-            optimizer.step()
+            train_on(optimizer, (part if number == 0 else whole)(x).sum())
             if number > 1:
                 part.eval()
                 part(x)  # between its steps
@@ -111,31 +109,12 @@ def test_evaluation_between_trainings_of_two_models_is_none() -> None:
     optimizer = torch.optim.SGD([*one.parameters(), *other.parameters()], lr=0.1)
     with Loop(one, other, kinds=[EvaluationProbe]) as loop:
         for _ in loop.batches(12):
-            optimizer.zero_grad()
-            (one(x).sum() + other(x).sum()).backward()
-            optimizer.step()
+            train_on(optimizer, (one(x).sum() + other(x).sum()))
             one.eval()
             one(x)  # in between
             one.train()
     (fact,) = loop.of(UnusedGraphs)
     assert not fact.frozen and fact.place.line == line_of("in between")
-
-
-def test_sampling_between_training_batches_is_evaluation() -> None:
-    """A trained model called in eval mode with gradients from the training loop is told as evaluation."""
-    model, x = make(), torch.randn(8, 8)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with Loop(model, kinds=[EvaluationProbe]) as loop:
-        for _ in loop.batches(8):
-            optimizer.zero_grad()
-            model(x).sum().backward()
-            optimizer.step()
-            model.eval()
-            sample = model(x)  # sampled
-            model.train()
-        assert sample.shape == (8, 4)
-    (fact,) = loop.of(UnusedGraphs)
-    assert not fact.frozen and fact.place.line == line_of("sampled")
 
 
 def test_what_evaluation_builds_on_another_graph_is_not_told() -> None:
@@ -145,23 +124,6 @@ def test_what_evaluation_builds_on_another_graph_is_not_told() -> None:
         for _ in loop.batches(6, Stage.VALIDATION):
             features(generator(x))
     assert [fact.module for fact in loop.of(UnusedGraphs)] == ["Sequential"]
-
-
-def test_one_of_two_calls_of_a_frozen_model() -> None:
-    """The backward runs through the features of what is trained, and not through those of the target."""
-    student, judge = nn.Linear(8, 8), make(1).eval()
-    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
-    with Loop(student, judge, kinds=[EvaluationProbe]) as loop:
-        for _ in loop.batches(8):
-            x = torch.randn(4, 8)
-            target = judge(x).detach()  # unused call
-            loss = (judge(student(x)) - target).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            del loss, target
-    (fact,) = loop.of(UnusedGraphs)
-    assert fact.frozen and (fact.place.line, fact.place.holder) == (line_of("unused call"), "judge")
 
 
 class Sampler(nn.Module):
@@ -225,9 +187,7 @@ def train(model: nn.Module, loop: Loop) -> None:
     """A few plain steps, that make it a model which is trained in training mode."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in loop.batches(5):
-        optimizer.zero_grad()
-        model(torch.randn(4, 8)).mean().backward()
-        optimizer.step()
+        train_on(optimizer, model(torch.randn(4, 8)).mean())
 
 
 def evaluate(model: nn.Module, loop: Loop, count: int) -> float:
@@ -415,17 +375,6 @@ def test_a_trainers_method_that_training_shares_is_not_the_line(by: str, line: s
     assert fact.place.line == line_of(line)
 
 
-def test_evaluation_whose_graphs_are_told_as_kept_is_told_as_well() -> None:
-    """What one fault keeps is there because of the other: without a graph nothing would be kept."""
-    model = make()
-    with Loop(model, kinds=[GraphsProbe, EvaluationProbe]) as loop:
-        train(model, loop)
-        losses_of(model.eval(), loop, 14)
-    assert len(loop.of(RetainedGraphs)) == 1
-    (fact,) = loop.of(UnusedGraphs)
-    assert fact.kept and fact.count >= 8
-
-
 def test_a_target_network_between_two_batches_is_frozen_by_the_steps_that_it_shares() -> None:
     """Without a loader each forward may begin a batch: another model's graph of the same step was used."""
     net, target = make(), make(1)
@@ -438,8 +387,6 @@ def test_a_target_network_between_two_batches_is_frozen_by_the_steps_that_it_sha
             elif batch % 4 == 2:
                 wanted = target(x)  # aside
             elif batch % 4 == 3:
-                optimizer.zero_grad()
-                (out - wanted.detach()).pow(2).mean().backward()
-                optimizer.step()
+                train_on(optimizer, (out - wanted.detach()).pow(2).mean())
     (fact,) = loop.of(UnusedGraphs)
     assert fact.frozen and fact.place.line == line_of("aside")

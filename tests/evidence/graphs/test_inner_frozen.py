@@ -13,7 +13,7 @@ from memguard.evidence.graphs import frozen_parts as inner_frozen
 from memguard.evidence.graphs.frozen_parts import MAX_PARTS, InnerFrozenProbe
 from memguard.evidence.graphs.unused_gradients import UntakenGradientsProbe
 from memguard.records.facts import UntakenGradients, UnusedGraphs
-from tests.evidence.loop import Loop, statement_of
+from tests.evidence.loop import Loop, statement_of, train_on
 from tests.hooks import hooks_inside, hooks_on
 
 
@@ -37,9 +37,7 @@ def run(pair: Pair, *, late: bool = False) -> list[UnusedGraphs]:
     other = torch.optim.SGD(pair.teacher.parameters(), lr=0.1) if late else None
     with Loop(pair, kinds=[InnerFrozenProbe]) as loop:
         for _ in loop.batches(20):
-            optimizer.zero_grad()
-            pair(torch.randn(4, 6)).backward()
-            optimizer.step()
+            train_on(optimizer, pair(torch.randn(4, 6)))
     assert not hooks_inside(pair)
     del other
     return loop.of(UnusedGraphs)
@@ -109,9 +107,7 @@ def probe(model: Probed, trained: list[nn.Module], after: Callable[[Probed], obj
     optimizer = torch.optim.SGD([p for module in trained for p in module.parameters()], lr=0.1)
     with Loop(model, kinds=[InnerFrozenProbe]) as loop:
         for _ in loop.batches(20):
-            optimizer.zero_grad()
-            model(torch.randn(4, 6)).backward()
-            optimizer.step()
+            train_on(optimizer, model(torch.randn(4, 6)))
             after(model)
     return loop.of(UnusedGraphs)
 
@@ -178,9 +174,7 @@ def test_a_teacher_that_torch_does_not_know_is_found(used: bool, how: str) -> No
     optimizer = torch.optim.SGD(pair.student.parameters(), lr=0.1)
     with Loop(pair, kinds=[InnerFrozenProbe]) as loop:
         for _ in loop.batches(20):
-            optimizer.zero_grad()
-            pair(torch.randn(4, 6)).backward()
-            optimizer.step()
+            train_on(optimizer, pair(torch.randn(4, 6)))
     (fact,) = loop.of(UnusedGraphs)
     assert (fact.gradients_bytes is not None) is used
     assert not hooks_on(teachers[0])
@@ -298,8 +292,6 @@ def test_a_small_part_of_the_gradients_is_left_to_the_whole() -> None:
     optimizer = torch.optim.SGD(model.adapter.parameters(), lr=0.1)
     with Loop(model, kinds=[InnerFrozenProbe, UntakenGradientsProbe]) as loop:
         for _ in loop.batches(20):
-            optimizer.zero_grad()
-            model(torch.randn(4, 6)).backward()
-            optimizer.step()
+            train_on(optimizer, model(torch.randn(4, 6)))
     (whole,) = loop.of(UntakenGradients)
     assert loop.of(UnusedGraphs) == [] and whole.parameters == 4

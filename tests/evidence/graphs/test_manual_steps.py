@@ -9,7 +9,7 @@ from torch import nn
 from memguard.evidence.graphs.graph_marks import ManualStepsProbe
 from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.records.facts import RetainedGraphs
-from tests.evidence.loop import Loop
+from tests.evidence.loop import Loop, train_on
 
 
 def none(model: nn.Module) -> None:
@@ -71,9 +71,7 @@ def test_an_optimizer_ends_it_and_nothing_of_it_stays() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with Loop(model, kinds=[ManualStepsProbe]) as loop:
         for _ in loop.batches(6):
-            optimizer.zero_grad()
-            model(torch.randn(3, 4)).sum().backward()
-            optimizer.step()
+            train_on(optimizer, model(torch.randn(3, 4)).sum())
         assert loop.watch.optimizer_steps == 6
         assert not any(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
 

@@ -16,7 +16,7 @@ from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.evidence.sampling_budget import SamplingBudget
 from memguard.records.facts import GradientsWithGraph, RetainedGraphs, SavedAfterBackward
 from memguard.records.stats import Stage
-from tests.evidence.loop import Loop, line_of, sees_saved_tensors
+from tests.evidence.loop import Loop, line_of, sees_saved_tensors, train_on
 from tests.hooks import hooks_on
 
 
@@ -28,30 +28,6 @@ def make() -> tuple[nn.Module, torch.optim.Optimizer, torch.Tensor]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
     return model, torch.optim.SGD(model.parameters(), lr=0.01), torch.randn(8, 16)
-
-
-def step(optimizer: torch.optim.Optimizer, loss: torch.Tensor, **backward: bool) -> None:
-    optimizer.zero_grad()
-    loss.backward(**backward)
-    optimizer.step()
-
-
-def test_a_summed_loss_is_found_with_its_line_by_batch_12() -> None:
-    """`total += loss` is reported once eight graphs survived three steps, with variable and statement."""
-    model, optimizer, x = make()
-    with Loop(model, kinds=[GraphsProbe]) as loop:
-        total = torch.zeros(())
-        for _ in loop.batches(12):
-            loss = model(x).square().mean()
-            step(optimizer, loss)
-            total += loss  # summed
-    (fact,) = loop.of(RetainedGraphs)
-    assert fact.batch <= 12
-    assert fact.graphs == 8
-    assert fact.place.holder == "total"
-    assert fact.place.line == line_of("summed")
-    assert fact.backward and not fact.carried
-    assert float(total.detach()) > 0
 
 
 class AskedTwice(nn.Module):
@@ -76,7 +52,7 @@ def test_a_graph_beside_the_one_that_was_used_still_saves_all_that_it_did(apart:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with Loop(model, kinds=[GraphsProbe]) as loop:
         for _ in loop.batches(12):
-            step(optimizer, model(torch.zeros(8, 16)).square().mean())
+            train_on(optimizer, model(torch.zeros(8, 16)).square().mean())
     (fact,) = loop.of(RetainedGraphs)
     assert (fact.place.holder, fact.backward, fact.saves) == ("AskedTwice.kept", True, apart)
 
@@ -89,7 +65,7 @@ def test_a_second_list_is_told_as_soon_as_the_first_with_its_own_batches_and_siz
     with Loop(model, kinds=[GraphsProbe]) as loop:
         for index in loop.batches(40):
             loss = model(x).square().mean()
-            step(optimizer, loss)
+            train_on(optimizer, loss)
             if index < 20:
                 history.append(loss)  # the first
             else:
@@ -109,7 +85,7 @@ def test_a_list_that_another_call_fills_too_is_no_second_cause() -> None:
     history: list[torch.Tensor] = []
 
     def note(loss: torch.Tensor) -> None:
-        step(optimizer, loss)
+        train_on(optimizer, loss)
         history.append(loss)  # of both
 
     with Loop(model, kinds=[GraphsProbe]) as loop:
@@ -149,24 +125,12 @@ def test_appended_outputs_are_sized() -> None:
     with Loop(model, kinds=[GraphsProbe]) as loop:
         for _ in loop.batches(14):
             kept.append(model(x))  # appended
-            step(optimizer, model(x).sum())
+            train_on(optimizer, model(x).sum())
     (fact,) = loop.of(RetainedGraphs)
     assert (fact.place.holder, fact.place.line) == ("kept", line_of("appended"))
     assert not fact.backward
     # Per batch: the output (8 x 4) and what relu saved (8 x 16); the input is shared by all.
     assert fact.bytes >= fact.graphs * (8 * 4 + 8 * 16) * 4
-
-
-def test_a_hook_that_keeps_activations_is_found() -> None:
-    """An intermediate activation is upstream of the output; the stem's mark catches it."""
-    model, optimizer, x = make()
-    feats: list[torch.Tensor] = []
-    model[1].register_forward_hook(lambda module, args, output: feats.append(output))  # hooked
-    with Loop(model, kinds=[GraphsProbe]) as loop:
-        for _ in loop.batches(14):
-            step(optimizer, model(x).sum())
-    (fact,) = loop.of(RetainedGraphs)
-    assert (fact.place.holder, fact.place.line) == ("feats", line_of("hooked"))
 
 
 def test_graphs_that_wait_for_the_garbage_collector_are_not_laid_to_a_comprehension(without_collector: None) -> None:
@@ -180,7 +144,7 @@ def test_graphs_that_wait_for_the_garbage_collector_are_not_laid_to_a_comprehens
             return halve(depth - 1) / 2 if depth else output.sum()
 
         loss = halve(2)
-        step(optimizer, loss)
+        train_on(optimizer, loss)
         return loss.item()
 
     with Loop(model, kinds=[GraphsProbe]) as loop:
@@ -215,7 +179,7 @@ def test_circles_behind_each_other_in_one_graph_are_garbage(without_collector: N
 
     def train_step() -> float:
         loss = model(torch.randn(8, 16)).mean()
-        step(optimizer, loss)
+        train_on(optimizer, loss)
         return loss.item()  # type: ignore[no-any-return]
 
     with Loop(model, kinds=[GraphsProbe]) as loop:
@@ -231,14 +195,14 @@ def test_healthy_loops_are_silent() -> None:
         history = []
         for _ in loop.batches(20):
             loss = model(x).sum()
-            step(optimizer, loss)
+            train_on(optimizer, loss)
             recent.append(loss)
             history.append(loss.detach())
         rollout = []
         for index in loop.batches(40):
             rollout.append(model(x).sum())
             if index % 20 == 19:
-                step(optimizer, torch.stack(rollout).mean())
+                train_on(optimizer, torch.stack(rollout).mean())
                 rollout.clear()
     assert loop.of(RetainedGraphs) == []
 
@@ -263,7 +227,7 @@ def test_saved_tensors_after_backward_are_told() -> None:
     with Loop(model, kinds=[GraphsProbe]) as loop:
         for _ in loop.batches(4):
             out = model(x)
-            step(optimizer, out.square().mean())
+            train_on(optimizer, out.square().mean())
         assert loop.of(SavedAfterBackward) == []
         for _ in loop.batches(5):
             out = model(x)
@@ -288,10 +252,10 @@ def test_what_holds_the_graph_that_a_backward_kept_is_named(attribute: bool) -> 
             trainer.loss = loss = out.square().mean()
             if attribute:
                 del loss
-                step(optimizer, trainer.loss, retain_graph=True)
+                train_on(optimizer, trainer.loss, retain_graph=True)
             else:
                 del trainer.loss
-                step(optimizer, loss, retain_graph=True)
+                train_on(optimizer, loss, retain_graph=True)
     assert loop.of(SavedAfterBackward)[1].place.holder == ("Trainer.loss" if attribute else "loss")
 
 
@@ -314,27 +278,6 @@ def test_a_graph_that_the_next_backward_runs_through_again_is_a_carried_states()
 
 @sees_saved_tensors
 @pytest.mark.filterwarnings("ignore:Using backward")
-def test_what_a_backward_with_create_graph_does_not_run_through_hangs_on_its_gradients() -> None:
-    """A fresh head is differentiated by its weights alone: the encoder's graph below stays with the head's."""
-    encoder, optimizer, x = make()
-    heads = [nn.Linear(4, 2) for _ in range(30)]
-    with Loop(encoder, *heads, kinds=[GraphsProbe]) as loop:
-        for _ in loop.batches(14):
-            head = heads.pop()
-            head(encoder(x)).square().mean().backward(create_graph=True, inputs=list(head.parameters()))  # by the head
-            weights = [weight - 0.1 * weight.grad for weight in head.parameters() if weight.grad is not None]
-            loss = nn.functional.linear(encoder(x), *weights).square().mean()
-            loss.backward(inputs=list(encoder.parameters()))
-            optimizer.step()
-            optimizer.zero_grad()
-            del head, weights, loss
-    assert loop.of(RetainedGraphs) == []
-    (fact,) = loop.of(GradientsWithGraph)
-    assert fact.graphs >= 8 and (fact.place.line, fact.place.holder) == (line_of("by the head"), "head")
-
-
-@sees_saved_tensors
-@pytest.mark.filterwarnings("ignore:Using backward")
 @pytest.mark.parametrize("taken_away", [False, True])
 def test_gradients_with_a_graph_on_an_input(taken_away: bool) -> None:
     """Its penalty's graph is told by the backward, not by the loss of another step; taken away it is healthy."""
@@ -351,35 +294,11 @@ def test_gradients_with_a_graph_on_an_input(taken_away: bool) -> None:
                 mixed.grad = None
             if index % 3 == 2:
                 loss = -model(x).mean()
-                step(optimizer, loss)
+                train_on(optimizer, loss)
     assert loop.of(RetainedGraphs) == []
     facts = loop.of(GradientsWithGraph)
     assert all(fact.place.line == line_of("on an input") and fact.place.holder == "mixed" for fact in facts)
     assert bool(facts) is not taken_away and (taken_away or facts[0].batch <= 20)
-
-
-@sees_saved_tensors
-@pytest.mark.filterwarnings("ignore:Using backward")
-def test_gradients_with_a_graph_on_an_argument_that_a_second_derivative_follows() -> None:
-    """What ``autograd.grad`` takes of the same graph afterwards gives its gradients back, and ties nothing."""
-    model, optimizer, x = make()
-    model[1] = nn.Tanh()  # type: ignore[operator]
-
-    def residual(points: torch.Tensor) -> torch.Tensor:
-        u = model(points)
-        u.backward(torch.ones_like(u), inputs=[points], create_graph=True)  # in a function
-        assert points.grad is not None
-        (second,) = torch.autograd.grad(points.grad.sum(), points, create_graph=True)
-        return u.sum() + points.grad.sum() + second.sum()
-
-    with Loop(model, kinds=[GraphsProbe]) as loop:
-        for _ in loop.batches(30):
-            optimizer.zero_grad()
-            residual(torch.randn_like(x).requires_grad_(True)).square().backward(inputs=list(model.parameters()))
-            optimizer.step()
-    assert loop.of(RetainedGraphs) == []
-    (fact,) = loop.of(GradientsWithGraph)
-    assert fact.place.line == line_of("in a function") and fact.place.holder == "points"
 
 
 @sees_saved_tensors
@@ -526,7 +445,7 @@ def test_nothing_is_kept_alive_and_copies_have_no_hook() -> None:
     model, optimizer, x = make()
     with Loop(model, kinds=[GraphsProbe]) as loop:
         for _ in loop.batches(5):
-            step(optimizer, model(x).sum())
+            train_on(optimizer, model(x).sum())
             assert not [mark for mark in loop.watch.ledger.live.values() if mark.batch < loop.batch]
         with_hook: list[nn.Module] = []
         model[1].register_forward_pre_hook(lambda *args: with_hook.append(copy.deepcopy(model[0])))
@@ -546,7 +465,7 @@ def test_the_stem_has_a_hook_only_while_a_forward_is_heard() -> None:
     model[1].register_forward_pre_hook(lambda *args: inside.append(len(hooks_on(model[0]))))
     with Loop(model, kinds=[GraphsProbe]) as loop:
         for _ in loop.batches(66):
-            step(optimizer, model(x).sum())
+            train_on(optimizer, model(x).sum())
             assert not hooks_on(model[0])
         assert set(inside[:64]) == {1} and inside[65:] == [0], "of those after the first one in sixteen is looked at"
         model(x)
@@ -562,7 +481,7 @@ def test_a_stem_that_was_replaced_is_found_anew() -> None:
         for index in loop.batches(4):
             if index == 2:
                 model[0] = nn.Linear(*reversed(model[0].weight.shape))
-            step(optimizer, model(x).sum())
+            train_on(optimizer, model(x).sum())
         assert inside == [1] * 4
     assert hooks_on(model[0]) == []
 
@@ -572,7 +491,7 @@ def test_torch_func_and_compile_are_left_alone(tmp_path: Path, caplog: pytest.Lo
     model, optimizer, x = make()
     with memguard.watch(model, optimizer, logdir=tmp_path, quiet=True):
         for _ in range(4):
-            step(optimizer, model(x).sum())
+            train_on(optimizer, model(x).sum())
             params = dict(model.named_parameters())
             torch.func.grad(lambda p: torch.func.functional_call(model, p, (x,)).sum())(params)
             torch.vmap(model)(x.unsqueeze(0))
@@ -589,10 +508,8 @@ def test_a_graph_that_outlived_many_batches_brings_the_next_looks(monkeypatch: p
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with Loop(model, kinds=[GraphsProbe]) as loop:
         for _ in loop.batches(200):
-            optimizer.zero_grad()
             loss = model(torch.randn(2, 4)).square().mean()
-            loss.backward()
-            optimizer.step()
+            train_on(optimizer, loss)
             kept.append(loss)
     (fact,) = loop.of(RetainedGraphs)
     assert fact.batch < 150 and fact.place.holder == "kept"
@@ -609,8 +526,8 @@ def test_one_steps_roll_out_in_a_variable_is_no_leak_and_those_of_several_steps_
             if number % 20 < 10:
                 cost = model(x).square().mean() + (cost if number % 20 else 0.0)
                 if number % 20 == 9:
-                    step(optimizer, cost)
+                    train_on(optimizer, cost)
                     plans.append(cost)
             else:
-                step(optimizer, model(x).square().mean())
+                train_on(optimizer, model(x).square().mean())
     assert bool(loop.of(RetainedGraphs)) == (rounds > 1)

@@ -6,7 +6,7 @@ from torch import nn
 
 from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.records.facts import RetainedGraphs
-from tests.evidence.loop import Loop, statement_of
+from tests.evidence.loop import Loop, statement_of, train_on
 
 
 class Base(nn.Module):
@@ -104,9 +104,7 @@ def told(model: nn.Module) -> list[RetainedGraphs]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with Loop(model, kinds=[GraphsProbe]) as loop:
         for _ in loop.batches(20):
-            optimizer.zero_grad()
-            model(torch.randn(8, 4)).sum().backward()
-            optimizer.step()
+            train_on(optimizer, model(torch.randn(8, 4)).sum())
     return loop.of(RetainedGraphs)
 
 
@@ -170,9 +168,7 @@ def test_a_memory_of_what_is_never_called(kind: type[Nodes], carried: bool) -> N
     optimizer = torch.optim.SGD(nodes.parameters(), lr=0.1)
     with Loop(nodes.message, kinds=[GraphsProbe]) as loop:
         for _ in loop.batches(20):
-            optimizer.zero_grad()
-            nodes.update(torch.randperm(32)[:8], nodes.message(torch.randn(8, 4))).sum().backward()
-            optimizer.step()
+            train_on(optimizer, nodes.update(torch.randperm(32)[:8], nodes.message(torch.randn(8, 4))).sum())
     (fact,) = loop.of(RetainedGraphs)
     assert fact.carried is carried and "# kept" in statement_of(fact)
 
@@ -224,9 +220,7 @@ def test_a_moving_average_in_a_variable_is_carried(size: int, carried: bool) -> 
     with Loop(net, kinds=[GraphsProbe]) as loop:
         for _ in loop.batches(20):
             z = net(torch.randn(8, 4))
-            optimizer.zero_grad()
-            (z - centre.detach()).square().mean().backward()
-            optimizer.step()
+            train_on(optimizer, (z - centre.detach()).square().mean())
             centre = torch.tanh(0.9 * centre + 0.1 * z.mean(0))  # kept
     (fact,) = loop.of(RetainedGraphs)
     assert fact.carried is carried and "# kept" in statement_of(fact)

@@ -5,7 +5,7 @@ from torch import nn
 
 from memguard.evidence.graphs.unused_passes import TrainingPassesProbe
 from memguard.records.facts import UnusedGraphs
-from tests.evidence.loop import Loop
+from tests.evidence.loop import Loop, train_on
 
 
 def make() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -14,9 +14,7 @@ def make() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    optimizer.zero_grad()
-    model(torch.randn(8, 8)).sum().backward()
-    optimizer.step()
+    train_on(optimizer, model(torch.randn(8, 8)).sum())
 
 
 def test_batches_that_are_left_out_are_silent() -> None:

@@ -10,7 +10,7 @@ from memguard.evidence.graphs.evaluation import EvaluationProbe
 from memguard.evidence.graphs.frozen_parts import InnerFrozenProbe
 from memguard.evidence.graphs.unused_gradients import UntakenGradientsProbe
 from memguard.records.facts import UntakenGradients, UnusedGraphs
-from tests.evidence.loop import Loop, statement_of
+from tests.evidence.loop import Loop, statement_of, train_on
 
 
 def run(
@@ -26,9 +26,7 @@ def run(
             x = torch.randn(4, 6, requires_grad=inputs_want_gradients)
             target = teacher(x)  # asked
             loss = (student(x) - target).pow(2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            train_on(optimizer, loss)
             if keeps:
                 losses.append(loss)
             if averaged:
@@ -68,9 +66,7 @@ def test_gradients_that_somebody_takes_away_are_silent() -> None:
         for _ in loop.batches(20):
             x = torch.randn(4, 6)
             loss = (student(x) - other(x)).pow(2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            train_on(optimizer, loss)
             for parameter in other.parameters():
                 parameter.data -= 0.01 * parameter.grad
             if loop.batch % 2:
@@ -92,9 +88,7 @@ def test_a_reference_model_asked_through_a_function_that_the_policy_shares_is_to
             x = torch.randn(4, 6)
             ratio = score(policy, x)
             ratio = ratio - score(reference, x)  # the reference
-            optimizer.zero_grad()
-            ratio.pow(2).mean().backward()
-            optimizer.step()
+            train_on(optimizer, ratio.pow(2).mean())
     (fact,) = loop.of(UnusedGraphs)
     assert "the reference" in statement_of(fact)
     assert fact.place.holder == "reference"
@@ -123,9 +117,7 @@ def train_adapter(
     waiting = torch.optim.SGD(model.backbone.parameters(), lr=0.01) if later else None
     with Loop(model, loss_net, kinds=[UntakenGradientsProbe]) as loop:
         for _ in loop.batches(20):
-            optimizer.zero_grad()
-            loss_net(model(torch.randn(4, 600))).square().mean().backward()
-            optimizer.step()
+            train_on(optimizer, loss_net(model(torch.randn(4, 600))).square().mean())
             if by_hand:
                 with torch.no_grad():
                     model.backbone.weight -= 0.01 * model.backbone.weight.grad

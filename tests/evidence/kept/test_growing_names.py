@@ -22,7 +22,7 @@ from memguard.heap.snapshot import HeapSnapshot
 from memguard.records.facts import KeptOutputs, ModelCopies
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Stage
-from tests.evidence.loop import Loop
+from tests.evidence.loop import Loop, train_on
 
 MIB = 1024**2
 WIDTH = 512
@@ -261,9 +261,7 @@ def test_optimizers_that_pile_up_are_told_with_their_states_and_are_no_models(tm
             optimizer = torch.optim.Adam(model.parameters())
             stages.schedules.append(Schedule(optimizer))
             for _ in range(6):
-                optimizer.zero_grad()
-                model(torch.rand(8, WIDTH)).square().mean().backward()
-                optimizer.step()
+                train_on(optimizer, model(torch.rand(8, WIDTH)).square().mean())
     (found,) = [each for each in guard.findings if each.severity > Severity.INFO]
     assert (found.code, found.holder) == ("MG301", "Stages.schedules")
     assert "8 elements with optimizer states" in found.message
@@ -278,9 +276,7 @@ def test_what_comes_at_once_and_stays_is_named_without_a_rate(tmp_path: Path) ->
         for _ in range(3):
             model.train()
             for _ in range(12):
-                optimizer.zero_grad()
-                model(torch.rand(64, 64)).square().mean().backward()
-                optimizer.step()
+                train_on(optimizer, model(torch.rand(64, 64)).square().mean())
             model.eval()
             predictions.clear()
             with torch.no_grad():

@@ -10,7 +10,7 @@ from torch import nn
 from memguard.evidence.kept.scans import ScansProbe
 from memguard.heap.host_sizes import block_of, is_large_text
 from memguard.records.facts import KeptOnHost, KeptOutputs
-from tests.evidence.loop import Loop, statement_of
+from tests.evidence.loop import Loop, statement_of, train_on
 
 Step = Callable[[], None]
 
@@ -38,9 +38,7 @@ def told(*steps: Step) -> list[KeptOnHost]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with Loop(model, kinds=[ScansProbe]) as loop:
         for _ in loop.batches(20):
-            optimizer.zero_grad()
-            model(torch.randn(4, 4)).sum().backward()
-            optimizer.step()
+            train_on(optimizer, model(torch.randn(4, 4)).sum())
             for step in steps:
                 step()
     return loop.of(KeptOnHost)

@@ -12,7 +12,7 @@ from torch import nn
 from memguard.evidence.kept.scans import ScansProbe
 from memguard.records.facts import CheckpointKept, ModelCopies
 from memguard.records.stats import Stage
-from tests.evidence.loop import Loop
+from tests.evidence.loop import Loop, train_on
 
 LATE = 80
 """Batches after which few are looked at."""
@@ -31,9 +31,7 @@ def copied(model: nn.Module) -> nn.Module:
 def train(loop: Loop, model: nn.Module, batches: int) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in loop.batches(batches):
-        optimizer.zero_grad()
-        model(torch.ones(4, 8)).sum().backward()
-        optimizer.step()
+        train_on(optimizer, model(torch.ones(4, 8)).sum())
 
 
 def evaluate(loop: Loop, model: nn.Module) -> None:

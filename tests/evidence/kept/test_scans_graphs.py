@@ -9,7 +9,7 @@ from torch import nn
 from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.evidence.kept.scans import ScansProbe
 from memguard.records.facts import KeptOutputs, RetainedGraphs
-from tests.evidence.loop import Loop, sees_saved_tensors, statement_of
+from tests.evidence.loop import Loop, sees_saved_tensors, statement_of, train_on
 
 
 def test_terms_that_depend_on_the_weights_alone_are_told_as_graphs() -> None:
@@ -21,9 +21,7 @@ def test_terms_that_depend_on_the_weights_alone_are_told_as_graphs() -> None:
         for _ in loop.batches(48):
             penalty = sum(parameter.pow(2).sum() for parameter in model.parameters())
             assert isinstance(penalty, torch.Tensor)
-            optimizer.zero_grad()
-            (model(torch.randn(2, 8)).sum() + penalty).backward()
-            optimizer.step()
+            train_on(optimizer, (model(torch.randn(2, 8)).sum() + penalty))
             norms.append(penalty)  # kept
     (fact,) = loop.of(RetainedGraphs)
     assert fact.place.holder == "norms" and fact.graphs >= 8
@@ -43,9 +41,7 @@ def test_graphs_are_told_in_a_log_that_gets_numbers_too_or_is_filled_every_few_b
     with Loop(model, kinds=[ScansProbe]) as loop:
         for index in loop.batches(60):
             penalty = model.weight.pow(2).sum()
-            optimizer.zero_grad()
-            (model(torch.randn(2, 8)).sum() + penalty).backward()
-            optimizer.step()
+            train_on(optimizer, (model(torch.randn(2, 8)).sum() + penalty))
             if index % every == 0:
                 log.append(penalty)  # kept
                 log.extend([float(index)] * numbers)
@@ -63,9 +59,7 @@ def test_a_mixed_log_with_an_end_is_silent(window: int) -> None:
     with Loop(model, kinds=[ScansProbe]) as loop:
         for _ in loop.batches(60):
             penalty = model.weight.pow(2).sum()
-            optimizer.zero_grad()
-            (model(torch.randn(2, 8)).sum() + penalty).backward()
-            optimizer.step()
+            train_on(optimizer, (model(torch.randn(2, 8)).sum() + penalty))
             log.extend((penalty, 1.0))
             del log[:-window]
     assert loop.facts == []
@@ -80,9 +74,7 @@ def test_losses_gathered_for_one_step_are_silent() -> None:
         for index in loop.batches(64):
             gathered.append(model.weight.pow(2).sum() + model(torch.randn(2, 8)).mean())
             if index % 32 == 31:
-                optimizer.zero_grad()
-                torch.stack(gathered).sum().backward()
-                optimizer.step()
+                train_on(optimizer, torch.stack(gathered).sum())
                 gathered.clear()
     assert loop.facts == []
 
@@ -99,9 +91,7 @@ class Runner:
         self.history.append(self.model(torch.randn(2, 8)).mean().item())
 
     def step(self) -> None:
-        self.optimizer.zero_grad()
-        self.model(torch.randn(2, 8)).sum().backward()
-        self.optimizer.step()
+        train_on(self.optimizer, self.model(torch.randn(2, 8)).sum())
         self.history.append(self.model(torch.randn(2, 8)).mean())  # kept
 
 
@@ -124,9 +114,7 @@ def test_graphs_of_a_part_of_the_model_are_told_with_what_they_saved() -> None:
     x = torch.randn(16, 8)
     with Loop(model, kinds=[GraphsProbe, ScansProbe]) as loop:
         for _ in loop.batches(24):
-            optimizer.zero_grad()
-            model(x).sum().backward()
-            optimizer.step()
+            train_on(optimizer, model(x).sum())
             norms.append(model[:2](x).norm())
     (fact,) = loop.of(RetainedGraphs)
     assert (fact.first_batch, fact.graphs) == (0, fact.last_batch + 1)
@@ -153,9 +141,7 @@ def test_of_statements_that_are_alike_one_that_ran_is_told() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with Loop(model, kinds=[GraphsProbe, ScansProbe]) as loop:
         for _ in loop.batches(24):
-            optimizer.zero_grad()
-            model(torch.randn(2, 8)).sum().backward()
-            optimizer.step()
+            train_on(optimizer, model(torch.randn(2, 8)).sum())
             keep(model)
     (place,) = {fact.place for fact in loop.of(RetainedGraphs)}
     assert place.function == "keep"

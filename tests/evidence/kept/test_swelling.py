@@ -10,7 +10,7 @@ from memguard.evidence.kept.scans import ScansProbe
 from memguard.records.facts import KeptOutputs, RetainedGraphs
 from memguard.records.stats import Stage
 from memguard.source.stores import keeps_a_slice
-from tests.evidence.loop import Loop, statement_of
+from tests.evidence.loop import Loop, statement_of, train_on
 
 
 @pytest.fixture(autouse=True)
@@ -39,9 +39,7 @@ def test_an_average_with_a_graph_is_told_as_one() -> None:
     shadow = {name: parameter.clone() for name, parameter in model.named_parameters()}
     with Loop(model, kinds=[ScansProbe]) as loop:
         for _ in loop.batches(40):
-            optimizer.zero_grad()
-            model(torch.randn(4, 8)).sum().backward()
-            optimizer.step()
+            train_on(optimizer, model(torch.randn(4, 8)).sum())
             for name, parameter in model.named_parameters():
                 shadow[name] = 0.9 * shadow[name] + 0.1 * parameter  # averaged
     (fact,) = loop.of(RetainedGraphs)
@@ -58,9 +56,7 @@ def test_batches_of_other_stages_do_not_hide_an_average_with_a_graph() -> None:
     with Loop(model, kinds=[ScansProbe]) as loop:
         for _ in range(3):
             for _ in loop.batches(12):
-                optimizer.zero_grad()
-                model(torch.randn(4, 8)).sum().backward()
-                optimizer.step()
+                train_on(optimizer, model(torch.randn(4, 8)).sum())
                 for name, parameter in model.named_parameters():
                     shadow[name] = 0.9 * shadow[name] + 0.1 * parameter  # averaged
             with torch.no_grad():
@@ -85,10 +81,8 @@ def test_a_graph_is_told_where_one_is_kept() -> None:
 
     with Loop(model, kinds=[ScansProbe]) as loop:
         for _ in loop.batches(40):
-            optimizer.zero_grad()
             loss = model(torch.randn(4, 8)).square().mean()
-            loss.backward()
-            optimizer.step()
+            train_on(optimizer, loss)
             observe("loss", loss)
     (fact,) = loop.of(RetainedGraphs)
     assert fact.place.holder == "scale" and "# averaged" in statement_of(fact)
@@ -135,9 +129,7 @@ def test_a_trajectory_for_every_few_batches_is_told_by_its_bytes() -> None:
             if index % 3 == 0:
                 trajectories.append(torch.zeros(32, 64))  # added
                 log.append(torch.zeros(()))
-            optimizer.zero_grad()
-            model(trajectories[-1]).sum().backward()
-            optimizer.step()
+            train_on(optimizer, model(trajectories[-1]).sum())
     (fact,) = loop.of(KeptOutputs)
     assert fact.place.holder == "trajectories" and "# added" in statement_of(fact)
 

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 import memguard
 from memguard.recording.reader import Recording, find_recordings
 from memguard.records.peak_contents import MOST_ROWS, PeakContents, Row
-from tests.evidence.loop import sees_saved_tensors
+from tests.evidence.loop import sees_saved_tensors, train_on
 
 pytestmark = sees_saved_tensors
 
@@ -69,9 +69,7 @@ def run(
             tokens = torch.randint(0, 300, (8, 16))
             loss = loss_of(model, tokens)
             each(loss)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            train_on(optimizer, loss)
     return Recording.open(find_recordings(tmp_path)[0]).of_kind("contents")
 
 

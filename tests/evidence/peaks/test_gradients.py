@@ -6,7 +6,7 @@ from torch import nn
 
 from memguard.evidence.peaks.gradients import GradientsProbe
 from memguard.records.facts import GradientsWithGraph, StaleGradients
-from tests.evidence.loop import Loop, line_of
+from tests.evidence.loop import Loop, line_of, train_on
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using backward")  # torch says it once, to whichever test comes first
 
@@ -38,9 +38,7 @@ def test_what_the_backward_of_another_model_adds_to_gradients_does_not_zero_them
     with Loop(critic, kinds=[GradientsProbe]) as loop:
         for _ in loop.batches(4):
             loss = critic(x).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            train_on(optimizer, loss)
             critic(generator(x)).mean().backward()
             others.step()
     (fact,) = loop.of(StaleGradients)
