@@ -18,7 +18,7 @@ from torch import nn
 from memguard.evidence.graph_tracker import GraphTracker
 from memguard.evidence.naming.holders import Holder, HolderSearch
 from memguard.evidence.other_threads import OtherThreads
-from memguard.records.facts import Fact, KeptOutputs
+from memguard.records.facts import Fact
 from memguard.records.stats import BatchRecord, MemoryStats, Stage
 
 
@@ -142,8 +142,6 @@ class ProbeContext:
     """Times that training came to keep as much more as a model's weights take: a copy of them may have come."""
     facts: dict[tuple[object, ...], Fact] = field(default_factory=dict)
     """The newest fact of each kind about each holder."""
-    kept: list[KeptOutputs] = field(default_factory=list)
-    """Reported containers of tensors, each as it was measured last."""
     pinned: list[frozenset[int]] = field(default_factory=list)
     """Storages (their keys) that were told as pinned by small views, those of one holder together."""
     ledger: GraphTracker = field(default_factory=GraphTracker)

@@ -180,7 +180,7 @@ class RisingFloorProbe(Probe):
 
     def _prepare(self) -> None:
         self._seen = self._without = 0
-        self._floors = (_Floor(WINDOW, RISES), _Floor(LONG_WINDOW, LONG_RISES))
+        self._floors = (Floor(WINDOW, RISES), Floor(LONG_WINDOW, LONG_RISES))
         self._level: int | None = None
         """The floor at the last jump, or what it fell to since."""
         self._weights = 0
@@ -231,18 +231,23 @@ class RisingFloorProbe(Probe):
 
 
 @final
-class _Floor:
+class Floor:
     """The lowest values of windows of one length.
+
+    Args:
+        window: Values of a window.
+        least: Rises in a row that are enough to tell something.
 
     Attributes:
         floor: That of the last window.
+        risen: By how much it lies above the first of those that rose.
     """
 
-    __slots__ = ("_least", "_lowest", "_rises", "_seen", "_window", "floor")
+    __slots__ = ("_least", "_lowest", "_rises", "_seen", "_window", "floor", "risen")
 
     def __init__(self, window: int, least: int) -> None:
         self._window, self._least = window, least
-        self._seen = self._rises = 0
+        self._seen = self._rises = self.risen = 0
         self._lowest: int | None = None
         self.floor: int | None = None
 
@@ -252,9 +257,9 @@ class _Floor:
         self._seen += 1
         if self._seen % self._window:
             return False
-        floor, self.floor, self._lowest = self.floor, self._lowest, None
-        rose = floor is not None and self.floor is not None and self.floor > floor
-        self._rises = self._rises + 1 if rose else 0
+        before, self.floor, self._lowest = self.floor, self._lowest, None
+        rise = self.floor - before if before is not None else 0
+        self._rises, self.risen = (self._rises + 1, self.risen + rise) if rise > 0 else (0, 0)
         return True
 
     @property

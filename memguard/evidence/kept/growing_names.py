@@ -38,6 +38,8 @@ STEP, MOST_LOOKS = 0.5, 16
 """And by this share of all that it rose, so that looks grow rare."""
 AGAIN: Final = 0.06
 """Share of all training batches after which a reported holder is measured again: its last figure is near the end's."""
+RATE_BATCHES: Final = 32
+"""Batches over which the rate of a reported holder is measured again: the first ones are no measure of later ones."""
 RISES: Final = 2
 """Looks in a row at which a name kept more than at the one before."""
 WEIGHTS_SHARE: Final = 0.25
@@ -79,6 +81,8 @@ class GrowingNamesProbe(Probe):
         self._told: dict[Name, Place] = {}
         self._waiting: dict[Name, KeptOutputs] = {}
         """Of too little of the device to be reported while other probes may find what it is."""
+        self._sizes: dict[Name, tuple[int, int]] = {}
+        """What a reported holder kept, and in which batch: since then its rate is measured."""
         self._num_facts = 0
         self._is_asked = False
         self._again: int | None = None
@@ -337,12 +341,22 @@ class GrowingNamesProbe(Probe):
             name = self._of_fact(fact, kept)
             newer = measured_anew(fact, name, kept, owned, watch, at_end=at_end)
             if newer is not None and name is not None:
-                measured = isinstance(newer, KeptOutputs) and newer.measured
-                self.report(replace(newer, parts=self._parts(name, kept)) if measured else newer)  # type: ignore[call-arg]
+                if isinstance(newer, KeptOutputs):
+                    newer = self._with_rate(newer, name)
+                    newer = replace(newer, parts=self._parts(name, kept)) if newer.measured else newer
+                self.report(newer)
         for name, waiting in self._waiting.items():
             newer = measured_anew(waiting, name, kept, owned, watch, at_end=at_end)
             if isinstance(newer, KeptOutputs):
                 self._waiting[name] = newer
+
+    def _with_rate(self, fact: KeptOutputs, name: Name) -> KeptOutputs:
+        """A fact with the rate at which its holder grew lately, where that is higher than was told."""
+        nbytes, batch = self._sizes.setdefault(name, (fact.bytes, fact.batch))
+        if fact.batch - batch < RATE_BATCHES or fact.weights:  # models come now and then
+            return fact
+        self._sizes[name] = fact.bytes, fact.batch
+        return replace(fact, bytes_per_batch=max(fact.bytes_per_batch, (fact.bytes - nbytes) / (fact.batch - batch)))
 
     def _of_fact(self, fact: Fact, kept: Mapping[Name, Kept]) -> Name | None:
         """The name that a fact tells of: the heaviest of that text."""

@@ -16,7 +16,7 @@ from memguard.evidence.kept.views import RATIO, Line, PinnedStorage, ReportedVie
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import outgrew
 from memguard.evidence.owners import state_of
-from memguard.records.facts import GrowingParameters, KeptOnHost, KeptOutputs, ModelCopies, Place, RetainedGraphs
+from memguard.records.facts import GrowingParameters, KeptOnHost, KeptOutputs, ModelCopies, RetainedGraphs
 from memguard.records.stats import Stage
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
@@ -103,7 +103,6 @@ class GrownContainers:
                 continue
             kept.append(self._kept_outputs(growth, batches))
         for fact in merge_adjacent(kept):
-            watch.kept.append(fact)
             self._report(fact)
 
     def _kept_outputs(self, growth: ContainerGrowth, batches: int) -> KeptOutputs:
@@ -268,57 +267,3 @@ def _joined(group: list[KeptOutputs]) -> KeptOutputs:
 def _are_one(fact: KeptOutputs, other: KeptOutputs) -> bool:
     alike = (fact.stage, fact.bounded, fact.numbers) == (other.stage, other.bounded, other.numbers)
     return alike and fact.cached is other.cached and (fact.place == other.place or fact.place.is_beside(other.place))
-
-
-@final
-class GrowthUpdates:
-    """Counts the containers that were told of at two moments, and tells at which rate they grew between.
-
-    What is told of a list that gets an element with every step of an environment, or of a cache that just began to
-    fill, is no measure of what a batch of training adds to it later.
-    """
-
-    def __init__(self, probe: Probe) -> None:
-        self._watch, self._report = probe.watch, probe.report
-        self._lengths: dict[int, int] = {}
-
-    def begin(self) -> None:
-        """Notes how long all containers are, where any was told of."""
-        self._lengths = {}
-        if self._watch.kept:
-            self._lengths = self._watch.search().snapshot.lengths()
-
-    def conclude(self, batches: int, *, rounding: float = 1.0) -> None:
-        """Tells of those that grew faster than was told.
-
-        Args:
-            batches: Batches of training since the beginning.
-            rounding: By how much the allocator's blocks are larger than what was asked for.
-        """
-        lengths, self._lengths = self._lengths, {}
-        if not lengths:
-            return
-        survey, kept = self._watch.search(), self._watch.kept
-        found: dict[int, list[ContainerGrowth]] = {}
-        for growth in find_growth(survey, lengths, nbytes=1):
-            at = next((at for at, fact in enumerate(kept) if _is_told_of(growth.place, fact)), None)
-            if at is not None:
-                found.setdefault(at, []).append(growth)
-        for at, growths in found.items():
-            rate = rounding * sum(growth.bytes for growth in growths) / batches
-            if rate > max(kept[at].bytes_per_batch, MIN_BYTES_PER_BATCH):
-                kept[at] = replace(
-                    kept[at],
-                    **self._watch.now,
-                    tensors=sum(growth.length for growth in growths),
-                    bytes=sum(growth.bytes * growth.length // growth.elements for growth in growths),
-                    bytes_per_batch=rate,
-                )
-                self._report(kept[at])
-
-
-def _is_told_of(place: Place, fact: KeptOutputs) -> bool:
-    """Whether a place is what a fact tells of, or one of those that are filled beside it."""
-    told = fact.place
-    is_same = (place.file, place.line, place.holder) == (told.file, told.line, told.holder)
-    return is_same or (place.holder in fact.beside and place.is_beside(told))

@@ -253,7 +253,6 @@ class OutputsProbe(Probe):
             what=OF_BATCHES,
             remedy=_PREDICTIONS if (place.holder or "").endswith("._trainer") else remedy_at(place),
         )
-        watch.kept.append(fact)
         self.report(fact)
 
     # The previous batch

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, final
 
 from memguard.evidence.interface import Probe, ProbeContext
-from memguard.evidence.kept.growth_facts import GrowthUpdates
+from memguard.evidence.sampling_budget import Floor
 from memguard.heap.frames import is_user_file
 from memguard.records.facts import Place, SurvivingAllocations
 from memguard.records.stats import BatchRecord, Stage
@@ -85,8 +84,6 @@ BATCHES = (8, 32, 64)
 """Batches of history of the first look and of those after it: not everything grows in every batch."""
 TIMES = (6, 4, 4)
 """Allocations of one line in them that make it worth telling."""
-BLOCK = 512
-"""Of whole numbers of so many bytes an allocator's blocks are."""
 PATIENCE = 128
 """Records without the numbers of an allocator after which there will be none."""
 
@@ -99,13 +96,11 @@ class HistoryProbe(Probe):
 
     def _prepare(self) -> None:
         self._seen = 0
-        self._lowest: int | None = None
-        self._floors: list[int] = []
+        self._floor = Floor(WINDOW, RISES)
         self._left = 0
         self._begun = -1
         self._recording = AllocationRecording(self.watch)
         self._looks = self._without = 0
-        self._anew = GrowthUpdates(self)
 
     def install(self) -> None:
         """Where nobody can write a history, there is nothing to watch for."""
@@ -134,27 +129,12 @@ class HistoryProbe(Probe):
                 self._without += 1
                 continue
             self._seen += 1
-            if self._seen <= WARM_UP:
-                continue
-            if self._lowest is None or end < self._lowest:
-                self._lowest = end
-            if (self._seen - WARM_UP) % WINDOW == 0:
-                lowest, self._lowest = self._lowest, None
-                if self._rises(lowest):
-                    self._begin()
+            has_risen = self._seen > WARM_UP and self._floor.push(end) and self._floor.batches > 0
+            if has_risen and self._floor.risen > MIN_SHARE * (self.watch.device_total_bytes or 0):
+                self._floor = Floor(WINDOW, RISES)
+                self._begin()
         if self._looks >= len(BATCHES) or self._without > PATIENCE:
             self.unsubscribe("on_records")
-
-    def _rises(self, lowest: int) -> bool:
-        """Whether the floors of the last windows rose, each above the one before, and enough."""
-        floors = self._floors
-        if floors and lowest <= floors[-1]:
-            floors.clear()
-        floors.append(lowest)
-        if len(floors) <= RISES or floors[-1] - floors[0] <= MIN_SHARE * (self.watch.device_total_bytes or 0):
-            return False
-        floors.clear()
-        return True
 
     def remove(self) -> None:
         """Switches off a history that is still on."""
@@ -167,7 +147,6 @@ class HistoryProbe(Probe):
         self._left, self._begun = BATCHES[self._looks], self.watch.batch
         self._looks += 1
         self.hear("on_batch_end")
-        self._anew.begin()
         self._recording.begin()
 
     def _conclude(self) -> None:
@@ -175,7 +154,6 @@ class HistoryProbe(Probe):
         batches, times = BATCHES[self._looks - 1], TIMES[self._looks - 1]
         found = surviving(timeline, at_least=times, newest=len(timeline) // batches)
         found = found or swelling(timeline, at_least=times)
-        self._anew.conclude(batches, rounding=_rounding(found))  # before the lines: a name says more
         for place, count, nbytes in found[:3]:
             self.report(
                 SurvivingAllocations(**self.watch.now, place=place, allocations=count, bytes=nbytes, batches=batches)
@@ -221,10 +199,3 @@ def swelling(timeline: AllocationTimeline, *, at_least: int) -> list[tuple[Place
 
 def _place(line: Frame) -> Place:
     return Place(file=line.filename, line=line.line, function=line.name)
-
-
-def _rounding(found: Sequence[tuple[Place, int, int]]) -> float:
-    """By how much an allocator's blocks are larger than what some lines asked for, each time about the same."""
-    asked = sum(nbytes for _, _, nbytes in found)
-    taken = sum(count * BLOCK * math.ceil(nbytes / count / BLOCK) for _, count, nbytes in found)
-    return taken / asked if asked else 1.0

@@ -1,6 +1,5 @@
 """A state that is carried over segments with no step between them, and what looks like one."""
 
-import linecache
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +8,7 @@ from torch import nn
 
 from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.records.facts import RetainedGraphs, SavedAfterBackward
-from tests.evidence.loop import Loop, sees_saved_tensors, statement_of
+from tests.evidence.loop import Loop, sees_saved_tensors
 
 
 class Outside(nn.Module):
@@ -22,46 +21,6 @@ class Outside(nn.Module):
     def forward(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         out: tuple[torch.Tensor, torch.Tensor] = self.cell(x, state)
         return out
-
-
-class Inside(Outside):
-    """As one that keeps it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.state = torch.zeros(1, 2, 4)
-
-    def forward(self, x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        out, self.state = self.cell(x, self.state)  # carried
-        return out, state
-
-
-@sees_saved_tensors
-@pytest.mark.parametrize("kind", [Outside, Inside])
-def test_a_state_carried_over_the_segments_of_a_document_is_told_as_one(kind: type[nn.Module]) -> None:
-    """There is no step between them: backward after backward runs through the graphs of all segments."""
-    model, state = kind(), torch.zeros(1, 2, 4)
-    with Loop(model, kinds=[GraphsProbe]) as loop:
-        for _ in loop.batches(24):
-            out, state = model(torch.randn(3, 2, 4), state)  # carried
-            out.mean().backward(retain_graph=True)  # kept
-    (fact,) = loop.of(RetainedGraphs)
-    assert fact.carried and fact.batch <= 18 and fact.place.holder == ("state" if kind is Outside else "Inside.state")
-    assert "# carried" in statement_of(fact) and fact.bytes > fact.graphs * 3 * 2 * 4 * 4
-    assert "# kept" in linecache.getline(str(fact.retained_by.file), fact.retained_by.line or 0)
-
-
-@sees_saved_tensors
-def test_a_backward_that_keeps_its_graph_for_such_a_state_is_told_with_it() -> None:
-    """Later backwards of the same step run through that graph again."""
-    model, state = nn.GRU(32, 32), torch.zeros(1, 64, 32)
-    with Loop(model, kinds=[GraphsProbe]) as loop:
-        for _ in loop.batches(24):
-            out, state = model(torch.randn(64, 64, 32), state)
-            out.mean().backward(retain_graph=True)  # kept
-    facts = loop.of(SavedAfterBackward)
-    assert len(facts) >= 2 and all(fact.carried and not fact.same_batch and fact.batch <= 18 for fact in facts)
-    assert all("# kept" in statement_of(fact) for fact in facts)
 
 
 @sees_saved_tensors

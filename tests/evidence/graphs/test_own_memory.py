@@ -22,29 +22,6 @@ class Base(nn.Module):
         return torch.as_tensor(self.head(torch.cat([h, read.mean(0).expand(h.shape[0], -1)], 1)))
 
 
-class Gated(Base):
-    """Reads the old memory without its graph, under a name."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = torch.relu(self.embed(x))
-        memory = torch.zeros(8, 6) if self.memory is None else self.memory
-        read = memory.detach()
-        g = torch.sigmoid(self.gate(h))
-        self.memory = memory * (1 - g) + g * h  # kept
-        return self.answer(h, read)
-
-
-class Echo(Base):
-    """Makes it from itself by a layer, and gives it away without its graph."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.memory is None:
-            self.memory = torch.zeros(8, 6)
-        pre = self.embed(x) + self.gate(self.memory)
-        self.memory = 0.7 * self.memory + 0.3 * pre.tanh()  # kept
-        return torch.as_tensor(self.head(torch.cat([self.embed(x), self.memory.detach()], 1)))
-
-
 class Average(Base):
     """A running mean of features goes over the batches with its graph, whatever reads it."""
 
@@ -69,25 +46,6 @@ class Weighted(Base):
         return self.answer(h, h * weight)
 
 
-class Retrieved(Base):
-    """Two methods that forward calls: one reads without a graph, the other adds."""
-
-    def retrieve(self, h: torch.Tensor) -> torch.Tensor:
-        if self.memory is None:
-            return torch.zeros_like(h)
-        return h @ self.memory.detach()
-
-    def store(self, h: torch.Tensor) -> None:
-        new = h.t() @ h
-        self.memory = new if self.memory is None else self.memory + new  # kept
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = torch.tanh(self.embed(x))
-        read = self.retrieve(h)
-        self.store(0.1 * h)
-        return self.answer(h, read)
-
-
 class Queue(Base):
     """What comes is joined to what is there, and the oldest goes."""
 
@@ -108,7 +66,7 @@ def told(model: nn.Module) -> list[RetainedGraphs]:
     return loop.of(RetainedGraphs)
 
 
-@pytest.mark.parametrize("kind", [Gated, Echo, Average, Retrieved])
+@pytest.mark.parametrize("kind", [Average])
 def test_a_memory_that_forward_reads_and_writes_is_a_carried_state(kind: type[nn.Module]) -> None:
     """It is detached where it is read, not where it is written: no output's graph shows that it is carried."""
     (fact,) = told(kind())
@@ -171,45 +129,6 @@ def test_a_memory_of_what_is_never_called(kind: type[Nodes], carried: bool) -> N
             train_on(optimizer, nodes.update(torch.randperm(32)[:8], nodes.message(torch.randn(8, 4))).sum())
     (fact,) = loop.of(RetainedGraphs)
     assert fact.carried is carried and "# kept" in statement_of(fact)
-
-
-class Reservoir(nn.Module):
-    """Nothing in it is trained: its state has the graph of what it was given."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.randn(6, 6)
-        self.state = torch.zeros(8, 6)
-
-    def forward(self, z: torch.Tensor) -> torch.Tensor:
-        drive = torch.tanh(z + self.state @ self.weight)
-        self.state = 0.7 * self.state + 0.3 * drive  # kept
-        return self.state
-
-
-class Trainer:
-    """Has a model of which only the parts are called."""
-
-    def __init__(self) -> None:
-        self.model = nn.ModuleDict({"encoder": nn.Linear(4, 6), "reservoir": Reservoir()})
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-
-    def step(self) -> None:
-        z = self.model["encoder"](torch.randn(8, 4))
-        context = self.model["reservoir"](z).detach()
-        (z - context).square().mean().backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-
-
-def test_a_memory_of_a_part_that_is_not_trained_is_found_by_what_has_the_whole() -> None:
-    """An attribute of the trainer has it, deeper down."""
-    trainer = Trainer()
-    with Loop(trainer.model["encoder"], kinds=[GraphsProbe]) as loop:
-        for _ in loop.batches(20):
-            trainer.step()
-    (fact,) = loop.of(RetainedGraphs)
-    assert fact.carried and "# kept" in statement_of(fact) and fact.place.holder == "Reservoir.state"
 
 
 @pytest.mark.parametrize(("size", "carried"), [(6, True), (1, False)])
