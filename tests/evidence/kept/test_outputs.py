@@ -11,7 +11,7 @@ from torch import nn
 
 from memguard.evidence.kept.outputs import OutputsProbe
 from memguard.evidence.kept.scans import ScansProbe
-from memguard.records.facts import KeptOutputs, PreviousOutputsAlive, ViewsPinStorage
+from memguard.records.facts import KeptOutputs, PreviousOutputsAlive
 from memguard.records.stats import BatchRecord, MemoryStats, Stage
 from memguard.source.bounds import bounds_of
 from tests.evidence.loop import Loop, line_of
@@ -31,22 +31,6 @@ def looped(model: nn.Module, total: int, peak: int, **record: Any) -> Loop:
     told = {"stage": Stage.TRAIN, "allocated_peak_bytes": peak, **record}
     loop.record = BatchRecord(batch=0, time=0.0, seconds=0.0, **told)
     return loop
-
-
-def collect_globally(loop: Loop, model: nn.Module, x: torch.Tensor) -> None:
-    for _ in loop.batches(14):
-        HISTORY.append(model(x).detach())  # noqa: PERF401 # global
-
-
-def test_detached_outputs_that_nothing_empties_are_told() -> None:
-    """A global list of detached outputs is told with its size and growth, and that it has no bound."""
-    model, x = make()
-    with Loop(model, kinds=[OutputsProbe]) as loop:
-        collect_globally(loop, model, x)
-    fact = loop.of(KeptOutputs)[0]
-    assert (fact.place.holder, fact.place.line) == ("HISTORY", line_of("global"))
-    assert fact.bytes_per_batch == 8 * 64 * 4
-    assert fact.tensors >= 8 and not fact.bounded
 
 
 def test_of_outputs_with_several_tensors_the_batches_are_counted() -> None:
@@ -102,19 +86,6 @@ def test_derived_tensors_are_found_by_counting_twice() -> None:
     (fact,) = loop.of(KeptOutputs)
     assert (fact.place.holder, fact.place.line) == ("classes", line_of("derived"))
     assert fact.bytes_per_batch == 8 * 8
-
-
-def test_a_column_that_pins_its_output_is_told_as_a_view() -> None:
-    """`out[:, 0]` shows 32 bytes and keeps the whole output."""
-    model, x = make()
-    firsts = []
-    with Loop(model, kinds=[OutputsProbe]) as loop:
-        for _ in loop.batches(14):
-            firsts.append(model(x).detach()[:, 0])  # noqa: PERF401 # column
-    fact = loop.of(ViewsPinStorage)[0]
-    assert (fact.place.holder, fact.place.line) == ("firsts", line_of("column"))
-    assert fact.pinned_bytes == fact.views * 8 * 64 * 4
-    assert fact.used_bytes == fact.views * 8 * 4
 
 
 class Answers(nn.Module):

@@ -20,18 +20,6 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"memguard.evidence.kept.scans.{name}", 1 << 30)
 
 
-def test_predictions_that_are_joined_on_the_device_are_told() -> None:
-    """No list grows; one tensor does, under a name of its own."""
-    model = nn.Linear(16, 512).eval()
-    preds = torch.zeros(0, 512)
-    with Loop(model, kinds=[ScansProbe]) as loop, torch.no_grad():
-        for _ in loop.batches(40, Stage.VALIDATION):
-            preds = torch.cat([preds, model(torch.randn(32, 16))])  # joined
-    (fact,) = loop.of(KeptOutputs)
-    assert fact.place.holder == "preds" and fact.bytes_per_batch == 32 * 512 * 4
-    assert "# joined" in statement_of(fact)
-
-
 def test_an_average_with_a_graph_is_told_as_one() -> None:
     """A dictionary of averages stays as long as it is; the graph behind them does not."""
     model = nn.Linear(8, 8)

@@ -16,21 +16,6 @@ def make() -> tuple[nn.Module, torch.Tensor]:
     return nn.Linear(256, 256), torch.randn(4, 256)
 
 
-def test_gradients_with_a_graph_are_told() -> None:
-    """backward(create_graph=True) leaves gradients that carry a graph into the next forward."""
-    model, x = make()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    with Loop(model, kinds=[GradientsProbe]) as loop:
-        for _ in loop.batches(4):
-            loss = model(x).square().mean()
-            optimizer.zero_grad()
-            loss.backward(create_graph=True)
-            optimizer.step()
-    model.zero_grad()
-    (fact,) = loop.of(GradientsWithGraph)
-    assert fact.parameters == 2 and fact.bytes == (256 * 256 + 256) * 4
-
-
 def test_what_the_backward_of_another_model_adds_to_gradients_does_not_zero_them() -> None:
     """The critic's own zero_grad comes after its forward; the generator's loss reached its gradients before."""
     (critic, x), (generator, _) = make(), make()

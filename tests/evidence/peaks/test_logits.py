@@ -16,7 +16,7 @@ from memguard.evidence.peaks.loss_logits import saved_by_slices, upcast_in
 from memguard.integrations.script import run_script
 from memguard.records.facts import LargeLogits
 from memguard.records.stats import BatchRecord, MemoryStats, Stage
-from tests.evidence.loop import Loop, line_of, sees_saved_tensors
+from tests.evidence.loop import Loop, sees_saved_tensors
 from tests.evidence.timelines import timeline_of
 
 MIB = 1024**2
@@ -52,76 +52,12 @@ def test_wide_outputs_that_are_no_logits_are_left_alone(lengths: tuple[int, ...]
     assert not loop.of(LargeLogits)
 
 
-class AnswersWithItsLoss(nn.Module):
-    """As many language models do in training."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.head = nn.Linear(8, 8), nn.Linear(8, 5000)
-
-    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        logits = self.head(self.body(x))
-        logits = logits.float()  # upcast
-        return nn.functional.cross_entropy(logits, labels)
-
-
-@sees_saved_tensors
-def test_wide_logits_inside_a_model_that_answers_with_its_loss_are_told_at_their_cast() -> None:
-    """They are seen in the loss's graph; the peak is theirs where two copies are a good part of it."""
-    model = AnswersWithItsLoss().bfloat16()
-    x, labels = torch.randn(4, 8, dtype=torch.bfloat16), torch.zeros(4, dtype=torch.long)
-    for peak, theirs in ((100_000 * 4, True), (100_000 * 40, False)):
-        with Loop(model, kinds=[LogitsProbe]) as loop:
-            loop.record = record(peak)
-            for _ in loop.batches(3):
-                model(x, labels).backward()
-        (fact,) = loop.of(LargeLogits)
-        assert (fact.width, fact.logits_bytes, fact.float32_bytes) == (5000, 4 * 5000 * 2, 4 * 5000 * 4)
-        assert fact.peak_after_forward is theirs
-        assert fact.place.line == line_of("upcast")
-
-
 def event(action: str, address: int, size: float, line: int = 1, file: str = __file__) -> dict[str, Any]:
     frames = [
         {"filename": torch.__file__, "line": 5, "name": "linear"},
         {"filename": file, "line": line, "name": "step"},
     ]
     return {"action": action, "addr": address, "size": int(size * MIB), "frames": frames}
-
-
-class Encoder(nn.Module):
-    """Its embeddings are the weight of a head that is no module."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.emb = nn.Embedding(5000, 8)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.emb(ids)
-
-
-def loss_with_head(h: torch.Tensor, weight: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    logits = nn.functional.linear(h, weight)
-    return nn.functional.cross_entropy(logits.float(), ids)  # cast behind the head
-
-
-@sees_saved_tensors
-def test_wide_logits_behind_a_head_outside_all_modules_are_seen_in_the_loss() -> None:
-    """The line is found in the source, from where the backward is called; narrow logits are nothing."""
-    for model, seen in ((Encoder().bfloat16(), True), (nn.Embedding(50, 8).bfloat16(), False)):
-        ids, weight = torch.tensor([1, 2, 3, 4]), next(model.parameters())
-        with Loop(model, kinds=[LogitsProbe]) as loop:
-            loop.record = record(100_000 * 4)
-            for _ in loop.batches(3):
-                loss = loss_with_head(model(ids), weight, ids)
-                loop.probes.loss(loss)
-                loss.backward()  # type: ignore[no-untyped-call]
-        facts = loop.of(LargeLogits)
-        assert len(facts) == seen
-        if seen:
-            assert (facts[0].width, facts[0].dtype) == (5000, "half precision")
-            assert facts[0].place.line == line_of("cast behind the head")
-            assert facts[0].place.function == "loss_with_head"
 
 
 def test_losses_are_asked_for_until_some_had_no_wide_logits() -> None:

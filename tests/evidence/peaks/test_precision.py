@@ -8,41 +8,11 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from memguard.evidence.host.cache_calls import CacheCallsProbe
 from memguard.evidence.interface import ProbeContext
 from memguard.evidence.kept.exceptions import ExceptionsProbe
 from memguard.evidence.peaks.precision import OPEN_BATCHES, AutocastProbe
-from memguard.records.facts import AutocastOpen, EmptyCacheCalls, ExceptionHolds, Fact
+from memguard.records.facts import ExceptionHolds, Fact
 from tests.evidence.loop import Loop, line_of
-
-
-def test_a_forward_inside_an_out_of_memory_handler_is_told() -> None:
-    """The failed frame's tensors are named with their size; a retry outside the handler is silent."""
-    model, x = nn.Linear(8, 8), torch.randn(4, 8)
-
-    def step(fail: bool) -> None:
-        activations = x * 2
-        if fail:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        model(activations)
-
-    with Loop(model, kinds=[ExceptionsProbe]) as loop:
-        for _ in loop.batches(1):
-            try:
-                step(True)
-            except torch.OutOfMemoryError:
-                failed = True
-            if failed:
-                step(False)
-        assert loop.facts == []
-        for _ in loop.batches(1):
-            try:
-                step(True)
-            except torch.OutOfMemoryError:
-                step(False)
-    (fact,) = loop.of(ExceptionHolds)
-    assert fact.handling and fact.exception == "OutOfMemoryError"
-    assert "step() activations" in fact.names and fact.bytes >= 4 * 8 * 4
 
 
 def test_a_retry_in_two_halves_is_told_once() -> None:
@@ -56,36 +26,6 @@ def test_a_retry_in_two_halves_is_told_once() -> None:
                 model(x[:2])  # first half
                 model(x[2:])
     assert [fact.place.line for fact in loop.of(ExceptionHolds)] == [line_of("first half")]
-
-
-def test_calls_of_empty_cache_are_counted_with_their_line() -> None:
-    """Few calls and twenty are told at the line that makes them; the function works and comes back."""
-    original = torch.cuda.empty_cache
-    model, x = nn.Linear(8, 8), torch.randn(4, 8)
-    with Loop(model, kinds=[CacheCallsProbe]) as loop:
-        for _ in loop.batches(25):
-            model(x)
-            torch.cuda.empty_cache()  # emptied
-    few, fact = loop.of(EmptyCacheCalls)
-    assert few.calls < fact.calls == 20 and fact.batches <= 21
-    assert fact.place.line == line_of("emptied")
-    assert torch.cuda.empty_cache is original
-
-
-def test_an_autocast_region_over_batches_is_told() -> None:
-    """One region around the loop is told after three batches; one for each forward never."""
-    model, x = nn.Linear(8, 8), torch.randn(4, 8)
-    with Loop(model, kinds=[AutocastProbe]) as loop:
-        for _ in loop.batches(5):
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                model(x)
-        assert loop.facts == []
-        with torch.autocast("cpu", dtype=torch.bfloat16):  # around
-            for _ in loop.batches(5):
-                model(x)
-    (fact,) = loop.of(AutocastOpen)
-    assert fact.bytes == (8 * 8 + 8) * 2
-    assert fact.place.line == line_of("around")
 
 
 def test_a_region_of_each_batch_that_begins_with_the_models_call_is_not_told() -> None:
