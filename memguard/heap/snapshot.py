@@ -103,10 +103,6 @@ class HeapSnapshot:
         """The links to tensors that lead through an object."""
         return [leaf for leaf in self.tensors if any(step.value is link.value for step in leaf.trail())]
 
-    def lengths(self) -> dict[int, int]:
-        """How long every container is, by its id: good for as long as the containers live."""
-        return {id(link.value): length_of(link.value) for link in self.links if container_of(type(link.value))}
-
     def containers(self) -> Iterator[tuple[Link, ContainerSize]]:
         """Every container that was met, and what it holds. What an exception keeps with its frames is left out."""
         bytes_below: dict[int, int] = {}

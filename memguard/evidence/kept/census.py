@@ -72,8 +72,7 @@ def find_growth(
     before: Mapping[int, int],
     *,
     elements: float = 1,
-    nbytes: int = 0,
-    host_bytes: int | None = None,
+    host_bytes: int = 0,
     copied: Callable[[object], int] = lambda newest: 0,
     owned: Collection[int] = (),
 ) -> tuple[ContainerGrowth, ...]:
@@ -85,9 +84,8 @@ def find_growth(
         survey: A walk over the live objects.
         before: Lengths of containers at an earlier time, by their ids.
         elements: By how many elements a container must have grown at least.
-        nbytes: By how many bytes of tensors.
-        host_bytes: Or by how many of the host's memory; None leaves that out. What a worker handed over always counts,
-            and so does what does not tell its size.
+        host_bytes: By how much of the host's memory, if by no tensors. What a worker handed over always counts, and so
+            does what does not tell its size.
         copied: Bytes of the weights in an element, if they are a copy of a model's: those that are called are met as
             models, not in the container.
         owned: Storages that live anyway: no graph is what keeps them.
@@ -110,16 +108,14 @@ def find_growth(
         copies = copied(newest_of(link.value)) * longer
         if copies > 2 * grown:
             growth = replace(growth, bytes=copies, copy_bytes=copies // longer)
-        elif host_bytes is not None:
+        else:
             element = newest_of(link.value)
             is_repeated = sum(other is element for _, other in sample_of(link.value)) > 1  # one object, many times
             weight, from_worker = HostSize() if is_repeated else host_size(element), is_from_worker(element)
             growth = replace(growth, newest_bytes=weight.bytes, from_worker=from_worker)
-            light = grown < nbytes and weight.bytes * fresh * others < host_bytes
+            light = grown <= 0 and weight.bytes * fresh * others < host_bytes
             if light and not from_worker and not weight.unknown:
                 continue
-        elif grown < nbytes:
-            continue
         found.append((growth, link))
     found.sort(key=lambda item: (item[0].bytes, item[0].elements), reverse=True)
     return tuple(

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, final
 
 from memguard.evidence.interface import Probe
-from memguard.evidence.kept.reported_sizes import MEASURED, NEARLY, beside_of, measured_anew
-from memguard.evidence.kept.retained import Kept, Name, kept_by_name
+from memguard.evidence.kept.retained import MEASURED, NEARLY, Kept, Name, beside_of, kept_by_name, measured_anew
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import capacity_of, outgrew
 from memguard.evidence.owners import state_of

@@ -58,9 +58,7 @@ class GrownContainers:
         pins: tuple[PinnedStorage, ...] | None = None
         kept: list[KeptOutputs] = []
         copied = functools.partial(copied_bytes, models=watch.models, trained=trained)
-        found = find_growth(
-            survey, before, elements=MIN_ELEMENTS, nbytes=1, host_bytes=least, copied=copied, owned=owned
-        )
+        found = find_growth(survey, before, elements=MIN_ELEMENTS, host_bytes=least, copied=copied, owned=owned)
         for growth in found:
             elements = growth.elements * growth.alike
             is_light = elements < PER_BATCH * batches and growth.bytes < MIN_BYTES_PER_BATCH * batches

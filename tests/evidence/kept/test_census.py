@@ -6,6 +6,11 @@ from memguard.evidence.kept.census import find_growth
 from memguard.evidence.naming.holders import HolderSearch
 
 
+def lengths() -> dict[int, int]:
+    """How long each container in reach is, by its identity."""
+    return {id(link.value): size.length for link, size in HolderSearch().snapshot.containers()}
+
+
 class Metric:
     def __init__(self) -> None:
         self.preds: list[torch.Tensor] = []
@@ -21,7 +26,7 @@ def test_growing_list_is_named_with_its_rate() -> None:
     still = [torch.ones(4) for _ in range(5)]
     for _ in range(4):
         metric.update(torch.ones(256))
-    before = HolderSearch().snapshot.lengths()
+    before = lengths()
     for _ in range(3):
         metric.update(torch.ones(256))
     growth = find_growth(HolderSearch(), before)
@@ -35,23 +40,23 @@ def test_growing_list_is_named_with_its_rate() -> None:
 def test_lists_that_objects_of_one_class_have_count_together() -> None:
     """Each of four meters grows too little for a finding; together they grow enough."""
     meters = [Metric() for _ in range(4)]
-    before = HolderSearch().snapshot.lengths()
+    before = lengths()
     for meter in meters:
         meter.preds += [bytearray(30_000) for _ in range(2)]  # type: ignore[list-item]
-    found = find_growth(HolderSearch(), before, nbytes=1, host_bytes=200_000)
+    found = find_growth(HolderSearch(), before, host_bytes=200_000)
     assert {(growth.place.holder, growth.elements, growth.alike) for growth in found} == {("Metric.preds", 2, 4)}
-    assert find_growth(HolderSearch(), before, nbytes=1, host_bytes=400_000) == ()
+    assert find_growth(HolderSearch(), before, host_bytes=400_000) == ()
 
 
 def test_one_object_many_times_takes_no_more_host_memory() -> None:
     """The order in which a few objects were called, as FSDP notes it: the list grows by references alone."""
     parts = [[bytearray(100_000)] for _ in range(2)]
     order = parts * 4
-    before = HolderSearch().snapshot.lengths()
+    before = lengths()
     order += parts * 8
-    assert find_growth(HolderSearch(), before, nbytes=1, host_bytes=100_000) == ()
+    assert find_growth(HolderSearch(), before, host_bytes=100_000) == ()
     order += [[bytearray(100_000)] for _ in range(8)]
-    assert [found.elements for found in find_growth(HolderSearch(), before, nbytes=1, host_bytes=100_000)] == [24]
+    assert [found.elements for found in find_growth(HolderSearch(), before, host_bytes=100_000)] == [24]
 
 
 def test_rows_of_what_is_there_anyway_bring_nothing() -> None:
@@ -60,7 +65,7 @@ def test_rows_of_what_is_there_anyway_bring_nothing() -> None:
     for index in range(4):
         rows.append(data[index])
         pins.append(torch.zeros(64, 256)[0])
-    before = HolderSearch().snapshot.lengths()
+    before = lengths()
     for index in range(4):
         rows.append(data[index + 4])
         pins.append(torch.zeros(64, 256)[0])

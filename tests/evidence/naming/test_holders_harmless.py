@@ -48,17 +48,6 @@ def test_the_collectors_way_leaves_nothing_either(without_collector: None) -> No
     assert hide()() is None
 
 
-def test_lengths_keep_no_tensor(without_collector: None) -> None:
-    """They are plain data."""
-
-    def count() -> weakref.ref[torch.Tensor]:
-        things = [torch.ones(3), torch.ones(3)]
-        assert id(things) in HolderSearch().snapshot.lengths()
-        return weakref.ref(things[0])
-
-    assert count()() is None
-
-
 def test_no_module_attribute_is_touched() -> None:
     """A module with a `__getattr__` of its own is not asked for anything while files are listed."""
     import types
