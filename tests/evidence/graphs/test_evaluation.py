@@ -8,7 +8,7 @@ from memguard.evidence.graphs.evaluation import EvaluationProbe
 from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.records.facts import RetainedGraphs, UnusedGraphs
 from memguard.records.stats import Stage
-from tests.evidence.loop import Loop, line_of, sees_saved_tensors, train_on
+from tests.evidence.loop import Loop, line_of, train_on
 
 
 def make(seed: int = 0) -> nn.Module:
@@ -140,36 +140,6 @@ class Sampler(nn.Module):
 
     def choose(self, z: torch.Tensor) -> torch.Tensor:
         return self.second(self.first(z)).argmax(1)  # chooses
-
-
-def test_a_method_that_answers_with_its_parts_is_one_model() -> None:
-    """The line is where it is called, and its parts are one finding; what keeps the graph to itself is the line."""
-    model = Sampler().eval()
-    with Loop(model.first, model.second, kinds=[EvaluationProbe]) as loop:
-        for _ in loop.batches(6, Stage.VALIDATION):
-            images = model.decode(torch.randn(4, 8))  # decodes
-    (fact,) = loop.of(UnusedGraphs)
-    assert fact.place.line == line_of("decodes") and fact.module.endswith("decode")
-    assert images.shape == (4, 4)
-    model = Sampler().eval()
-    with Loop(model.first, kinds=[EvaluationProbe]) as loop:
-        for _ in loop.batches(6, Stage.VALIDATION):
-            model.choose(torch.randn(4, 8))
-    (fact,) = loop.of(UnusedGraphs)
-    assert fact.place.line == line_of("chooses") and fact.module == "Linear"
-
-
-@sees_saved_tensors
-def test_models_that_one_function_evaluates_are_told_once_at_the_largest() -> None:
-    """A decoder's parts have their graphs together by the first batch; the encoder's, which is larger, is told."""
-    encoder, model = nn.Linear(8, 8).eval(), Sampler().eval()
-    with Loop(encoder, model.first, model.second, kinds=[EvaluationProbe]) as loop:
-        for _ in loop.batches(6, Stage.VALIDATION):
-            encoder(torch.randn(64, 8))  # describes the image
-            words = [model.choose(torch.randn(2, 8)) for _ in range(5)]
-    (fact,) = loop.of(UnusedGraphs)
-    assert (fact.place.line, fact.module) == (line_of("describes the image"), "Linear")
-    assert fact.batch <= 3 and len(words) == 5
 
 
 def test_models_of_one_function_are_told_at_the_end_of_a_short_evaluation() -> None:

@@ -66,35 +66,6 @@ keeps_losses = keeps(lambda loss, entropy: loss)
 keeps_losses_with_retained_graphs = keeps(lambda loss, entropy: loss, retain_graph=True)
 
 
-def keeps_them_in_a_dictionary(training: Training) -> None:
-    kept = {}
-    for number in range(MICRO_BATCHES):
-        loss, entropy = training.entropy()
-        loss.backward()
-        kept[number] = {"loss": loss.item(), "entropy": entropy}
-    training.step()
-
-
-def keeps_detached_outputs(training: Training) -> None:
-    kept = []
-    for _ in range(MICRO_BATCHES):
-        output = training.model(torch.randn(128, 64))
-        output.log_softmax(-1)[:, 0].mean().backward()
-        kept.append(output.detach())
-    training.step()
-
-
-def collects_them_in_a_comprehension(training: Training) -> None:
-    def one() -> torch.Tensor:
-        loss, entropy = training.entropy()
-        loss.backward()
-        return entropy
-
-    kept = [one() for _ in range(MICRO_BATCHES)]
-    training.step()
-    del kept
-
-
 def sends_detached_outputs_on(training: Training) -> None:
     sent, received = [], []
     for _ in range(MICRO_BATCHES):
@@ -228,16 +199,6 @@ def a_second_forward_for_a_metric(training: Training) -> None:
     training.step()
 
 
-def old_probabilities_with_a_graph(training: Training) -> None:
-    kept = []
-    for _ in range(MICRO_BATCHES):
-        kept.append(training.entropy()[1])  # noqa: PERF401
-    for old in kept:
-        loss, entropy = training.entropy()
-        (loss + (entropy - old.detach()).exp().mean()).backward()
-    training.step()
-
-
 def a_roll_out_that_several_steps_learn_from(training: Training) -> None:
     kept = []
     for _ in range(MICRO_BATCHES):
@@ -304,10 +265,9 @@ def findings(tmp_path: Path) -> Iterator[Callable[..., list[Finding]]]:
     yield run
 
 
-@pytest.mark.parametrize("update", [keeps_outputs, keeps_them_in_a_dictionary, collects_them_in_a_comprehension])
-def test_kept_graphs_are_reported_in_the_first_step(findings: Callable[..., list[Finding]], update: Update) -> None:
+def test_kept_graphs_are_reported_in_the_first_step(findings: Callable[..., list[Finding]]) -> None:
     """One step is enough, with the holder and the number of micro-batches."""
-    (found,) = findings(update, steps=1)
+    (found,) = findings(keeps_outputs, steps=1)
     assert found.holder == "kept"
     assert f"the graphs of {MICRO_BATCHES - 1} earlier micro-batches" in found.message
     assert found.bytes is not None
@@ -354,12 +314,11 @@ def test_losses_added_up_on_a_device_that_reports_no_peak_are_a_remark(findings:
     assert "peak" not in found.message
 
 
-@pytest.mark.parametrize("update", [a_second_forward_for_a_metric, old_probabilities_with_a_graph])
 def test_graphs_that_no_backward_ever_reaches_are_reported_in_the_second_step(
-    findings: Callable[..., list[Finding]], update: Update
+    findings: Callable[..., list[Finding]],
 ) -> None:
     """Whether a backward comes for them is known when they are gone."""
-    (found,) = findings(update)
+    (found,) = findings(a_second_forward_for_a_metric)
     assert found.holder == "kept"
     assert "no backward ever runs through them" in found.message
     assert "torch.no_grad()" in (found.advice or "")
@@ -398,13 +357,6 @@ def test_kept_graphs_are_reported_before_a_step_that_never_comes(findings: Calla
     (found,) = findings(keeps_outputs, device="virtual:8MiB")
     assert found.holder == "kept"
     assert "the optimizer has yet to step" in found.message
-
-
-def test_detached_outputs_are_a_remark(findings: Callable[..., list[Finding]]) -> None:
-    """They have no graph, and may be wanted for their values: reported, with their own bytes."""
-    (found,) = findings(keeps_detached_outputs)
-    assert (found.holder, found.bytes) == ("kept", 128 * 1000 * 4 * (MICRO_BATCHES - 1))
-    assert f"the outputs of {MICRO_BATCHES - 1} earlier micro-batches" in found.message
 
 
 def test_memory_that_falls_at_every_step_is_no_growth(findings: Callable[..., list[Finding]]) -> None:

@@ -20,10 +20,6 @@ from tests.evidence.loop import Loop, line_of, sees_saved_tensors, train_on
 from tests.hooks import hooks_on
 
 
-class Trainer:
-    loss: torch.Tensor
-
-
 def make() -> tuple[nn.Module, torch.optim.Optimizer, torch.Tensor]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
@@ -218,62 +214,6 @@ def test_evaluation_outputs_with_graph_are_found_where_nothing_trains() -> None:
     (fact,) = loop.of(RetainedGraphs)
     assert (fact.place.holder, fact.place.line) == ("outputs", line_of("evaluated"))
     assert fact.optimizer_steps == 0
-
-
-@sees_saved_tensors
-def test_saved_tensors_after_backward_are_told() -> None:
-    """`retain_graph=True` leaves the saved tensors behind while the next forward runs; a plain backward does not."""
-    model, optimizer, x = make()
-    with Loop(model, kinds=[GraphsProbe]) as loop:
-        for _ in loop.batches(4):
-            out = model(x)
-            train_on(optimizer, out.square().mean())
-        assert loop.of(SavedAfterBackward) == []
-        for _ in loop.batches(5):
-            out = model(x)
-            optimizer.zero_grad()
-            out.square().mean().backward(retain_graph=True)  # retained
-            optimizer.step()
-    facts = loop.of(SavedAfterBackward)
-    assert facts and facts[0].place.line == line_of("retained")
-    assert facts[0].bytes >= 8 * 16 * 4
-    assert [fact.place.holder for fact in facts[:2]] == [None, "out"]  # named once it is seen again
-
-
-@sees_saved_tensors
-@pytest.mark.parametrize("attribute", [True, False])
-def test_what_holds_the_graph_that_a_backward_kept_is_named(attribute: bool) -> None:
-    """Of an output and its loss the loss, whose graph is the whole; both have to go before the graph does."""
-    model, optimizer, x = make()
-    trainer = Trainer()
-    with Loop(model, kinds=[GraphsProbe]) as loop:
-        for _ in loop.batches(5):
-            out = model(x)
-            trainer.loss = loss = out.square().mean()
-            if attribute:
-                del loss
-                train_on(optimizer, trainer.loss, retain_graph=True)
-            else:
-                del trainer.loss
-                train_on(optimizer, loss, retain_graph=True)
-    assert loop.of(SavedAfterBackward)[1].place.holder == ("Trainer.loss" if attribute else "loss")
-
-
-@sees_saved_tensors
-def test_a_graph_that_the_next_backward_runs_through_again_is_a_carried_states() -> None:
-    """Where `retain_graph=True` only serves a state that is not detached, the fact says so, and the state's too."""
-    model, _, x = make()
-    readout, bystander = nn.Linear(4, 16), torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
-    with Loop(model, kinds=[GraphsProbe]) as loop:
-        state = torch.zeros(8, 16)
-        for _ in loop.batches(14):
-            state = readout(model(x + state))  # stateful
-            state.mean().backward(retain_graph=True)  # for the state's sake
-            bystander.step()
-    saved, retained = loop.of(SavedAfterBackward), loop.of(RetainedGraphs)
-    assert saved and all(fact.carried for fact in saved)
-    assert retained[0].carried and retained[0].place.line == line_of("stateful")
-    assert retained[0].retained_by.line == line_of("for the state's sake")
 
 
 @sees_saved_tensors

@@ -81,40 +81,6 @@ def test_a_row_of_batches_that_stand_out_is_one_look() -> None:
     assert (fact.place.holder, fact.place.line) == ("Agent.rollout", line_of("collected"))
 
 
-def test_a_model_that_a_loop_makes_anew_under_its_name_is_told_at_the_third() -> None:
-    """The last one, its gradients and its optimizer are there while the next is made."""
-    with Loop(kinds=[ModelSeriesProbe]) as loop:
-        for _ in range(4):
-            model = nn.Linear(1024, 1024)  # fold
-            loop.probes.add_model(model)
-            for _ in loop.batches(6):
-                model(torch.ones(1, 1024))
-    (fact,) = loop.of(ReboundTensor)
-    assert (fact.place.line, fact.model) == (line_of("fold"), True)
-    assert fact.bytes >= 4 * MIB
-
-
-class Experiment:
-    """Trains a network of its own before it is ready."""
-
-    def __init__(self, loop: Loop) -> None:
-        self.network = nn.Linear(1024, 1024)
-        loop.probes.add_model(self.network)
-        for _ in loop.batches(6):
-            self.network(torch.ones(1, 1024))
-
-
-def test_models_in_objects_that_a_loop_makes_anew_are_told_under_the_objects_name() -> None:
-    """While the new object is made and trains already, the variable has the old one."""
-    with Loop(kinds=[ModelSeriesProbe]) as loop:
-        for _ in range(4):
-            experiment = Experiment(loop)  # seed
-            for _ in loop.batches(2):
-                experiment.network(torch.ones(1, 1024))
-    (fact,) = loop.of(ReboundTensor)
-    assert (fact.place.holder, fact.place.line) == ("experiment", line_of("seed"))
-
-
 def test_a_model_that_is_dropped_first_is_not_told() -> None:
     """``del`` at the end of a turn, or a function of its own for each fold."""
 
