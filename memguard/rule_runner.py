@@ -147,6 +147,7 @@ class RuleRunner:
     def _learn(self, facts: Sequence[Fact]) -> None:
         for fact in facts:
             if isinstance(fact, ModelCalled):
+                self._run.calls.setdefault(fact.stage, fact.place)
                 place = {"file": fact.place.file, "line": fact.place.line, "function": fact.place.function}
                 self.line("called", {"stage": fact.stage.value, "batch": fact.batch, **place})
             for part, learn in self._learners:

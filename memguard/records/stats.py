@@ -26,6 +26,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memguard.records.facts import Place
 
 
 class Stage(enum.Enum):
@@ -177,6 +181,8 @@ class Run:
     """Batches of one pass over each stage's loaders, where known."""
     batches_left: int | None = None
     """Training batches to come, where known."""
+    calls: dict[Stage, Place] = field(default_factory=dict)
+    """The lines that call the model, the first of each stage."""
     slow: SlowStats = field(default_factory=SlowStats)
     """The newest reading of the slow lane."""
     peak_bytes: int | None = None

@@ -10,7 +10,7 @@ from memguard.records.claims import Claim
 from memguard.records.facts import CompiledGraphs, Fact
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, limit_of
-from memguard.rules.finding_text import Calls, from_post_mortem, plural
+from memguard.rules.finding_text import call_of, called, from_post_mortem, plural
 from memguard.rules.interface import CROWDED, DEVICE, PEAKS, RETRIES, Rule
 from memguard.text.units import format_bytes
 
@@ -52,13 +52,11 @@ class Fragmentation(Rule, code="MG401", name="fragmentation", hears=CROWDED | RE
         self._retries = 0
         self._told = False
         self._last: BatchRecord | None = None
-        self._calls = Calls()
         self._pool_bytes = 0
         """What private pools hold."""
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """An error whose request the free pieces would have held together, or what is free in private pools."""
-        self._calls.learn(fact)
         if isinstance(fact, CompiledGraphs):
             self._pool_bytes = fact.pool_bytes or 0
         for cause in ("fragmentation", "private-pools"):
@@ -122,11 +120,11 @@ class Fragmentation(Rule, code="MG401", name="fragmentation", hears=CROWDED | RE
             record,
             severity,
             f"{format_bytes(unused)} are reserved and unused even at the peak, for {self._streak} batches in a row"
-            f"{self._calls.text(record)}, "
+            f"{called(record, run)}, "
             f"while {format_bytes(_free(reserved, record, run))} of {_what_is_shared(run)} are free: {why}",
             advice,
             nbytes=unused,
-            place=self._calls.of(record),
+            place=call_of(record, run),
         )
 
 
@@ -168,12 +166,6 @@ class AllocatorThrash(Rule, code="MG402", name="allocator-thrash", hears=PEAKS |
         self._recent: deque[tuple[int, int]] = deque()
         self._told: Severity | None = None
         self._last: BatchRecord | None = None
-        self._calls = Calls()
-
-    def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
-        """Hears where the model is called."""
-        self._calls.learn(fact)
-        return ()
 
     def observe(self, record: BatchRecord, run: Run) -> Iterable[Claim]:
         """Counts retries among the last hundred batches."""
@@ -221,10 +213,10 @@ class AllocatorThrash(Rule, code="MG402", name="allocator-thrash", hears=PEAKS |
             record,
             severity,
             f"the allocator flushed its whole cache and tried again {plural(retries, 'time')} in the last "
-            f"{plural(seen, 'batch')} (num_alloc_retries){self._calls.text(record)}: "
+            f"{plural(seen, 'batch')} (num_alloc_retries){called(record, run)}: "
             f"{why.format(_what_is_shared(run))}{_left(record, run)}.",
             advice,
-            place=self._calls.of(record),
+            place=call_of(record, run),
         )
 
 

@@ -11,6 +11,7 @@ from typing import final
 
 from memguard.records.claims import Claim
 from memguard.records.facts import (
+    NOWHERE,
     Fact,
     InputSize,
     KeptOutputs,
@@ -22,7 +23,7 @@ from memguard.records.facts import (
 )
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, SlowStats, Stage, limit_of
-from memguard.rules.finding_text import Calls, from_post_mortem
+from memguard.rules.finding_text import call_of, called, from_post_mortem
 from memguard.rules.interface import CROWDED, DEVICE, Rule
 from memguard.text.units import format_bytes
 
@@ -112,11 +113,9 @@ class LongestBatch(Rule, code="MG503", name="longest-batch", hears=DEVICE):
         self._largest: InputSize | None = None
         self._seen = 0
         self._told = self._told_far = False
-        self._calls = Calls()
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Remembers a batch's size, and the largest to come; or hears that a long one failed."""
-        self._calls.learn(fact)
         found = None if self._told else from_post_mortem(self, fact, "long-batch")
         if found is not None:
             self._told = True
@@ -148,7 +147,7 @@ class LongestBatch(Rule, code="MG503", name="longest-batch", hears=DEVICE):
         if limit is None or len(self._points) < MIN_POINTS:
             return
         if self._largest is None or largest is None:
-            yield from self._judge_rising(batch, limit)
+            yield from self._judge_rising(batch, limit, run)
             return
         curve, seen = fit(self._points), max(size for size, _ in self._points)
         if curve is None or largest <= seen:
@@ -173,7 +172,7 @@ class LongestBatch(Rule, code="MG503", name="longest-batch", hears=DEVICE):
             nbytes=round(predicted - limit),
         )
 
-    def _judge_rising(self, batch: int, limit: int) -> Iterable[Claim]:
+    def _judge_rising(self, batch: int, limit: int, run: Run) -> Iterable[Claim]:
         """Nobody knows the longest batch, yet they come sorted: by half of what they rose so far they will not fit."""
         sizes = [size for size, _ in self._points]
         if self._told_far or any(after <= before for before, after in itertools.pairwise(sizes)):
@@ -183,7 +182,7 @@ class LongestBatch(Rule, code="MG503", name="longest-batch", hears=DEVICE):
         if not sizes[-1] < fits <= sizes[-1] + RISE * (sizes[-1] - sizes[0]):
             return
         self._told_far = True
-        place = self._calls.in_stage(Stage.TRAIN)
+        place = run.calls.get(Stage.TRAIN, NOWHERE)
         yield self.claim(
             ModelCalled(batch=batch, stage=Stage.TRAIN, place=place),
             Severity.INFO,
@@ -217,11 +216,9 @@ class LowHeadroom(Rule, code="MG504", name="low-headroom", hears=CROWDED):
         self._grows = False
         """Whether something was seen to keep tensors of many batches: it is told of, with what is left."""
         self._told = False
-        self._calls = Calls()
 
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
-        """Hears of what makes memory grow, and where the model is called."""
-        self._calls.learn(fact)
+        """Hears of what makes memory grow."""
         self._grows = self._grows or isinstance(fact, (KeptOutputs, RetainedGraphs))
         return ()
 
@@ -249,11 +246,11 @@ class LowHeadroom(Rule, code="MG504", name="low-headroom", hears=CROWDED):
             record,
             Severity.WARNING,
             f"at the peak {format_bytes(max(total - needed, 0))} of {format_bytes(total)} are left"
-            f"{self._calls.text(record)}{others}: a slightly larger batch or a little fragmentation is enough to fail.",
+            f"{called(record, run)}{others}: a slightly larger batch or a little fragmentation is enough to fail.",
             "make the batch slightly smaller, or use mixed precision, gradient accumulation or activation "
             "checkpointing.",
             nbytes=max(total - needed, 0),
-            place=self._calls.of(record),
+            place=call_of(record, run),
         )
 
     def _outside(self, record: BatchRecord, run: Run) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Final
 
 from memguard.records.claims import Claim, Evidence
-from memguard.records.facts import NOWHERE, Fact, ModelCalled, Place, RanOutOfMemory
+from memguard.records.facts import NOWHERE, Fact, Place, RanOutOfMemory
 from memguard.records.findings import Severity
-from memguard.records.stats import BatchRecord, Run, Stage
+from memguard.records.stats import BatchRecord, Run
 from memguard.rules.interface import Rule
 from memguard.text.places import place_text
 from memguard.text.units import format_bytes
@@ -120,27 +120,12 @@ def in_memory(run: Run) -> str:
     return "in memory" if is_on_host(run) else "on the device"
 
 
-@final
-class Calls:
-    """Lines that call the model, the first of each stage: for findings that rest on allocator statistics alone."""
+def call_of(record: BatchRecord, run: Run) -> Place:
+    """Where the record's stage calls its model: for findings that rest on allocator statistics alone."""
+    return run.calls.get(record.stage, NOWHERE)
 
-    def __init__(self) -> None:
-        self._places: dict[Stage, Place] = {}
 
-    def learn(self, fact: Fact) -> None:
-        """Takes note of a call."""
-        if isinstance(fact, ModelCalled):
-            self._places.setdefault(fact.stage, fact.place)
-
-    def of(self, record: BatchRecord) -> Place:
-        """Where the record's stage calls its model; nowhere where that is not known."""
-        return self.in_stage(record.stage)
-
-    def in_stage(self, stage: Stage) -> Place:
-        """Likewise of a stage."""
-        return self._places.get(stage, NOWHERE)
-
-    def text(self, record: BatchRecord) -> str:
-        """The same in brackets: `` (the model is called at train.py:33 in main())``; empty where it is not known."""
-        place = self.of(record)
-        return f" (the model is called at {at(place)})" if place.line is not None else ""
+def called(record: BatchRecord, run: Run) -> str:
+    """The same in brackets: `` (the model is called at train.py:33 in main())``; empty where it is not known."""
+    place = call_of(record, run)
+    return f" (the model is called at {at(place)})" if place.line is not None else ""

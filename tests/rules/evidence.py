@@ -22,6 +22,7 @@ from memguard.records.facts import (
     LargeLocals,
     LargeLogits,
     MicroBatchGraphs,
+    ModelCalled,
     ModelCopies,
     OptimizerStateAhead,
     OtherDevice,
@@ -77,6 +78,8 @@ def judge(rule: Rule, *evidence: Fact | BatchRecord, run: Run | None = None) -> 
     run, found = run or run_of(), list[Claim]()
     for thing in evidence:
         if isinstance(thing, Fact):
+            if isinstance(thing, ModelCalled):
+                run.calls.setdefault(thing.stage, thing.place)
             found += weighed(rule.learn(thing, run), run)
             continue
         run.peak_bytes = max(run.peak_bytes or 0, thing.allocated_peak_bytes or 0)
