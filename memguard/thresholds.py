@@ -1,4 +1,4 @@
-"""Shares of the device from which memory is worth a remark, a warning, an alarm: unit and reason for each."""
+"""Shares of the device and of the peak from which memory is worth a remark, a warning, an alarm: why each."""
 
 from __future__ import annotations
 
@@ -18,3 +18,35 @@ ALIKE: Final = 0.03
 """By which the sizes of two elements may differ and still be the same: an allocator rounds, a model has buffers."""
 EXPLAINED: Final = 0.5
 """Share of a growth that a named cause must account for, in bytes, to be told as what is behind it."""
+
+DEVICE_SHARE, WITHOUT_DEVICE = 0.03, 64 * 1024**2
+"""Of the device; where its size is unknown, so many bytes."""
+MUCH_OF_PEAK, LEAST = 0.2, 1024**2
+"""Of a batch's peak: there the batch could be so much larger, however large the device is."""
+SOME_OF_PEAK, LEAST_REMARK = 0.05, 256 * 1024
+"""Of a batch's peak: from there on it is worth a remark, no more than that."""
+
+
+def least_of_device(total_bytes: int | None) -> int:
+    """Bytes from which on it is worth a word on a device of that size."""
+    return int(DEVICE_SHARE * total_bytes) if total_bytes else WITHOUT_DEVICE
+
+
+def much_of(peak_bytes: float) -> int:
+    """Bytes from which on it is worth a word for what it adds to a peak."""
+    return max(int(MUCH_OF_PEAK * peak_bytes), LEAST)
+
+
+def some_of(peak_bytes: float) -> int:
+    """Bytes from which on it is worth a remark for what it adds to a peak."""
+    return max(int(SOME_OF_PEAK * peak_bytes), LEAST_REMARK)
+
+
+def least_of_peak(peak_bytes: int | None) -> int | None:
+    """The same as `much_of`; None where the peak is unknown."""
+    return None if peak_bytes is None else much_of(peak_bytes)
+
+
+def least_of_remark(peak_bytes: int | None) -> int | None:
+    """The same as `some_of`; None where the peak is unknown."""
+    return None if peak_bytes is None else some_of(peak_bytes)

@@ -1,4 +1,4 @@
-"""Sizes: what a forward was given, what it returned and its graph holds; and from how many bytes on it is reported."""
+"""Sizes: what a forward was given, what it returned and its graph holds."""
 
 from __future__ import annotations
 
@@ -12,28 +12,6 @@ from memguard.autograd.graph import saved_storages
 from memguard.heap.attributes import is_tensor
 from memguard.heap.containers import tensors_in
 from memguard.torch_objects.storages import owned_storages, storage_of
-
-DEVICE_SHARE, WITHOUT_DEVICE = 0.03, 64 * 1024**2
-"""Of the device; where its size is unknown, so many bytes."""
-PEAK_SHARE, LEAST = 0.2, 1024**2
-"""Of a batch's peak: there the batch could be so much larger, however large the device is."""
-REMARK_SHARE, LEAST_REMARK = 0.05, 256 * 1024
-"""Of a batch's peak: from there on it is worth a remark, no more than that."""
-
-
-def least_of_device(total_bytes: int | None) -> int:
-    """Bytes from which on it is worth a word on a device of that size."""
-    return int(DEVICE_SHARE * total_bytes) if total_bytes else WITHOUT_DEVICE
-
-
-def least_of_peak(peak_bytes: int | None) -> int | None:
-    """Bytes from which on it is worth a word for what it adds to a batch's peak; None where that is unknown."""
-    return None if peak_bytes is None else max(int(PEAK_SHARE * peak_bytes), LEAST)
-
-
-def least_of_remark(peak_bytes: int | None) -> int | None:
-    """Bytes from which on it is worth a remark for what it adds to a batch's peak; None where that is unknown."""
-    return None if peak_bytes is None else max(int(REMARK_SHARE * peak_bytes), LEAST_REMARK)
 
 
 def graph_bytes(module: nn.Module, output: object) -> int | None:

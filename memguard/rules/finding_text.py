@@ -11,9 +11,8 @@ from memguard.records.stats import BatchRecord, Run
 from memguard.rules.interface import Rule
 from memguard.text.places import place_text
 from memguard.text.units import format_bytes
+from memguard.thresholds import much_of
 
-SOME_OF_PEAK, LEAST_REMARK = 0.05, 256 * 1024
-"""Of a batch's peak: less is not even remarked on; as the probes measure (`probes.worth`), which no rule may import."""
 REMEDY_OF_NUMBERS: Final = "store loss.item(), or a copy of the number alone: loss.detach().clone()."
 """Of tensors with one number each and the storage of what it was computed from."""
 
@@ -91,18 +90,9 @@ def so_far(run: Run) -> str:
     return "" if run.ended else SO_FAR
 
 
-def is_some_of_peak(nbytes: int, peak_bytes: int) -> bool:
-    """Whether so many bytes are worth a remark for what they add to a peak, however large the device is."""
-    return nbytes >= max(SOME_OF_PEAK * peak_bytes, LEAST_REMARK)
-
-
-MUCH_OF_PEAK, LEAST = 0.2, 1024**2
-"""Share of the peak, and bytes, from which on what is there for nothing is worth a warning; less is a remark."""
-
-
 def severity_at_peak(nbytes: int, peak_bytes: int | None) -> Severity:
     """How much it matters that so many bytes are there for nothing when the peak comes."""
-    return Severity.WARNING if nbytes >= max(MUCH_OF_PEAK * (peak_bytes or 0), LEAST) else Severity.INFO
+    return Severity.WARNING if nbytes >= much_of(peak_bytes or 0) else Severity.INFO
 
 
 def of_peak(nbytes: int, peak_bytes: int | None) -> str:

@@ -9,24 +9,17 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import Fact, LargeLocals, PreviousOutputsAlive, ReboundTensor, UnreadStorages
 from memguard.records.findings import Severity
 from memguard.records.stats import Run, limit_of, room_of
-from memguard.rules.finding_text import holder, in_code, is_some_of_peak, of_peak, plural, severity_at_peak
+from memguard.rules.finding_text import holder, in_code, of_peak, plural, severity_at_peak
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
+from memguard.thresholds import least_of_device, some_of
 
-MIN_BYTES = 64 * 1024**2
-MIN_SHARE = 0.03
 LITTLE_ROOM = 0.10
 
 
 def _matters(nbytes: int, run: Run, peak: int) -> bool:
     """Whether so many bytes are worth a word: a part of the peak, 3 % of the device, or 64 MiB of an unknown one."""
-    return bool(peak and is_some_of_peak(nbytes, peak)) or _much_of_device(nbytes, limit_of(run))
-
-
-def _much_of_device(nbytes: int, total: int | None) -> bool:
-    return nbytes >= (min(MIN_BYTES, MIN_SHARE * total) if total and total < MIN_BYTES / MIN_SHARE else MIN_BYTES) and (
-        not total or nbytes >= MIN_SHARE * total
-    )
+    return (peak > 0 and nbytes >= some_of(peak)) or nbytes >= least_of_device(limit_of(run))
 
 
 @final
@@ -59,7 +52,7 @@ class PreviousBatchAlive(Rule, code="MG303", name="previous-batch-alive", eviden
         left = room_of(run)
         near = left is not None and limit is not None and left < LITTLE_ROOM * limit
         # What is there until the backward may be wanted there, as an earlier output that the loss compares with.
-        matters = _much_of_device(fact.bytes, limit) and near and fact.peak_in_forward is not False
+        matters = fact.bytes >= least_of_device(limit) and near and fact.peak_in_forward is not False
         yield self.claim(
             fact,
             Severity.WARNING if matters else Severity.INFO,
@@ -132,7 +125,7 @@ class RebindDoubles(Rule, code="MG305", name="rebind-doubles", evidence=Evidence
     def learn(self, fact: Fact, run: Run) -> Iterable[Claim]:
         """Concludes where it is a part of the peak."""
         peak = run.peak_bytes or 0
-        if not isinstance(fact, ReboundTensor) or not peak or not is_some_of_peak(fact.bytes, peak):
+        if not isinstance(fact, ReboundTensor) or not peak or fact.bytes < some_of(peak):
             return
         yield self.claim(
             fact,

@@ -9,9 +9,10 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import AutocastOpen, Fact, LargeLogits
 from memguard.records.findings import Severity
 from memguard.records.stats import Run, limit_of
-from memguard.rules.finding_text import is_some_of_peak, plural
+from memguard.rules.finding_text import plural
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
+from memguard.thresholds import some_of
 
 WIDE = 16_384
 SHARE = 0.15
@@ -64,7 +65,7 @@ class LogitsUpcast(Rule, code="MG310", name="logits-upcast", evidence=Evidence.P
     def _upcast(self, fact: LargeLogits, run: Run) -> Iterable[Claim]:
         """Copies of half-precision logits were seen at the peak: however many classes there are."""
         total, copies = limit_of(run), fact.extra_bytes or 0
-        if copies < fact.float32_bytes or not fact.peak_bytes or not is_some_of_peak(copies, fact.peak_bytes):
+        if copies < fact.float32_bytes or not fact.peak_bytes or copies < some_of(fact.peak_bytes):
             return
         big = total is not None and fact.float32_bytes >= SMALL * total and copies >= SHARE * total
         yield self.claim(

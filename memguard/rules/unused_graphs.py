@@ -9,14 +9,10 @@ from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import Fact, UntakenGradients, UnusedGraphs
 from memguard.records.findings import Severity
 from memguard.records.stats import Run, limit_of
-from memguard.rules.finding_text import LEAST, MUCH_OF_PEAK, at, of_peak, plural, severity_at_peak
+from memguard.rules.finding_text import at, of_peak, plural, severity_at_peak
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
-from memguard.thresholds import NOTABLE_SHARE
-
-DERIVATIVE_SHARE, DERIVATIVE_BYTES = 0.03, 64 * 1024**2
-"""Of the device, or where its size is unknown, held by the graph of a derivative: from there on it is a warning."""
-
+from memguard.thresholds import NOTABLE_SHARE, least_of_device, much_of
 
 _ADVICE = "put the evaluation under `with torch.no_grad():`, or decorate its function with @torch.no_grad()."
 _ADVICE_ON_VALUES = "put them under `with torch.no_grad():`, or decorate their function with @torch.no_grad()."
@@ -115,10 +111,10 @@ class EvalGraph(Rule, code="MG201", name="eval-graph"):
 
     def _derivative(self, fact: UnusedGraphs, run: Run, size: str) -> Claim:
         where, limit = at(fact.place), limit_of(run)
-        least = DERIVATIVE_SHARE * limit if limit else DERIVATIVE_BYTES
+        least = least_of_device(limit)
         mode, advice = "eval mode", "build that graph in training alone: create_graph=self.training."
         if fact.training:
-            mode, least = "training", min(least, max(MUCH_OF_PEAK * (fact.peak_bytes or limit or 0), LEAST))
+            mode, least = "training", min(least, much_of(fact.peak_bytes or limit or 0))
             advice = "leave create_graph=True out, for its values alone are used; where a later backward goes through "
             advice += "the same forward, retain_graph=True keeps that one's graph."
         return self.claim(

@@ -10,13 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from memguard.evidence import sizes as worth
 from memguard.evidence.kept.outputs import OutputsProbe
 from memguard.evidence.peaks.locals import LocalsProbe
 from memguard.records.facts import LargeLocals, PreviousOutputsAlive
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, MemoryStats, Stage
-from memguard.rules import finding_text as telling
 from memguard.rules.lifetimes import LocalsAlive, PreviousBatchAlive
 from tests.evidence.loop import Loop
 from tests.rules.evidence import AT, GIB, MIB, PLACE, judge, record, run_of
@@ -120,11 +118,6 @@ def test_what_is_there_until_the_backward_raises_the_peak_too() -> None:
     assert finding.severity is Severity.INFO and "self.last = None" in finding.advice
     (finding,) = judge(PreviousBatchAlive(), full, *[replace(kept, peak_in_forward=True)] * 2, run=run)
     assert finding.severity is Severity.WARNING
-
-
-def test_rules_and_probes_measure_a_remark_alike() -> None:
-    """Neither may import the other: what one of them changes alone would be looked for and never told."""
-    assert (telling.SOME_OF_PEAK, telling.LEAST_REMARK) == (worth.REMARK_SHARE, worth.LEAST_REMARK)
 
 
 @pytest.mark.parametrize(("resident", "told"), [(False, 1), (True, 0)])

@@ -11,9 +11,10 @@ from torch import nn
 
 from memguard.evidence.cycles.collected_graphs import freed_by_collector, look_at_garbage
 from memguard.evidence.cycles.collector_events import CollectorProbe
-from memguard.evidence.sizes import LEAST, PEAK_SHARE, first_large_storage, large_storages
+from memguard.evidence.sizes import first_large_storage, large_storages
 from memguard.records.facts import Place
 from memguard.records.stats import BatchRecord, Stage
+from memguard.thresholds import LEAST, MUCH_OF_PEAK
 from memguard.torch_objects.storages import StorageRef
 
 WARM_UP = 8
@@ -109,7 +110,7 @@ class CollectedMemoryProbe(CollectorProbe):
     def _is_much(self, nbytes: int, record: BatchRecord) -> bool:
         """Whether so many bytes are worth a word; a look asks the same of what it finds."""
         device, peak = self.watch.device_total_bytes, record.allocated_peak_bytes or record.allocated_end_bytes or 0
-        share = PEAK_SHARE * peak if device is None else min(PEAK_SHARE * peak, DEVICE_SHARE * device)
+        share = MUCH_OF_PEAK * peak if device is None else min(MUCH_OF_PEAK * peak, DEVICE_SHARE * device)
         self._least = max(int(share), LEAST)
         return nbytes >= self._least
 

@@ -15,9 +15,9 @@ from memguard.autograd.graph import iter_nodes, saved_storages, saved_tensors
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.graph_contents import reach_of
 from memguard.evidence.interface import Probe, ProbeContext
-from memguard.evidence.sizes import LEAST, least_of_remark
 from memguard.records.facts import GradientsWithGraph, Place, SavedAfterBackward
 from memguard.source.remaking import gradient_leaf
+from memguard.thresholds import LEAST, least_of_remark
 from memguard.torch_objects.storages import owned_storages, storage_key
 
 LOOKS = 3

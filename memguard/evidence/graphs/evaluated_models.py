@@ -14,11 +14,12 @@ from torch import nn
 from memguard.autograd.graph import iter_nodes
 from memguard.evidence.graph_tracker import KEY, ForwardGraph, ForwardToken, GraphTracker
 from memguard.evidence.naming.call_stacks import Stack, asking_frame, stack_of
-from memguard.evidence.sizes import LEAST, graph_bytes
+from memguard.evidence.sizes import graph_bytes
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import place_of
 from memguard.records.facts import NOWHERE, Place
 from memguard.source.model import SourceModel
+from memguard.thresholds import LEAST
 from memguard.torch_objects.module_parts import parameters_of
 
 

@@ -23,13 +23,14 @@ from memguard.evidence.graphs.evaluated_models import (
 )
 from memguard.evidence.interface import Probe
 from memguard.evidence.naming.call_stacks import asking_frame, judging_frame, line_to_change, stack_of
-from memguard.evidence.sizes import LEAST, graph_bytes, least_of_device, least_of_peak
+from memguard.evidence.sizes import graph_bytes
 from memguard.heap.frames import place_of
 from memguard.heap.parameters import is_optimized
 from memguard.heap.roots import submodules_of
 from memguard.records.facts import NOWHERE, Place, UnusedGraphs
 from memguard.records.stats import Stage
 from memguard.source.fate import keeps_graph
+from memguard.thresholds import LEAST, least_of_device, least_of_peak
 
 MIN_UNUSED = 3
 """Unused graphs before something is told of evaluation."""

@@ -12,9 +12,10 @@ from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.graph_contents import GraphContents, who_holds
 from memguard.evidence.interface import Probe
 from memguard.evidence.naming.holders import Holder
-from memguard.evidence.sizes import LEAST_REMARK, REMARK_SHARE, large_storages, least_of_peak, least_of_remark
+from memguard.evidence.sizes import large_storages
 from memguard.records.facts import MicroBatchGraphs, MicroBatchOutputs, Place
 from memguard.records.stats import Stage
+from memguard.thresholds import least_of_peak, least_of_remark, some_of
 from memguard.torch_objects.storages import StorageRef, owned_storages, storage_key
 
 FEWEST = 3
@@ -199,7 +200,7 @@ class MicroBatchesProbe(Probe):
         least = least_of_remark(watch.peak_bytes)
         if least is None:
             weights = sum(owned_storages(watch.models).values())
-            least = max(int(REMARK_SHARE * (IN_USE * weights + held)), LEAST_REMARK)
+            least = some_of(IN_USE * weights + held)
         if held < least or not holders or (stale and not contents.spoilt):
             return None
         return MicroBatchGraphs(

@@ -15,9 +15,9 @@ from memguard.autograd.reach import Reach
 from memguard.evidence.graphs.graph_contents import reach_of
 from memguard.evidence.graphs.micro_batches import FEWEST, IN_USE
 from memguard.evidence.interface import Probe
-from memguard.evidence.sizes import LEAST, PEAK_SHARE
 from memguard.records.facts import MicroBatchGraphs, Place
 from memguard.records.stats import Stage
+from memguard.thresholds import much_of
 from memguard.torch_objects.storages import owned_storages, storages_of
 
 MOST_NODES, MOST_LOSSES = 40_000, 8
@@ -85,7 +85,7 @@ class SummedLossesProbe(Probe):
         sizes = [sum(n for key, n in one.items() if times[key] == 1 and key not in owned) for one in saved]
         peak = max(watch.peak_bytes or 0, watch.read().allocated_bytes or 0)
         whole = peak or IN_USE * sum(owned.values()) + sum(sizes)
-        if sum(sizes) - max(sizes) < max(PEAK_SHARE * whole, LEAST):
+        if sum(sizes) - max(sizes) < much_of(whole):
             return
         token = GraphToken()
         for node in summands:

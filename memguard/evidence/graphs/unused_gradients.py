@@ -12,11 +12,12 @@ from torch import nn
 
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.interface import Probe
-from memguard.evidence.sizes import graph_bytes, least_of_remark
+from memguard.evidence.sizes import graph_bytes
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import call_site, find_only_call, user_frames
 from memguard.heap.parameters import ParameterAt, held_parameters, trainable
 from memguard.records.facts import NOWHERE, Place, UntakenGradients, UnusedGraphs
+from memguard.thresholds import least_of_remark
 from memguard.torch_objects.module_parts import gradient_of, parameters_of
 from memguard.torch_objects.storages import storages_of
 

@@ -17,11 +17,12 @@ from memguard.autograd.graph import held_bytes, leaves_of
 from memguard.evidence.graph_tracker import Derivative, ForwardGraph
 from memguard.evidence.guarded_hook import in_backward
 from memguard.evidence.interface import Probe
-from memguard.evidence.sizes import graph_bytes, least_of_remark
+from memguard.evidence.sizes import graph_bytes
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import call_site, user_frames
 from memguard.records.facts import NOWHERE, Place, UnusedGraphs
 from memguard.source.stores import assigned_at
+from memguard.thresholds import least_of_remark
 from memguard.torch_objects.storages import storages_of
 
 Way: TypeAlias = tuple[tuple[str, int], ...]

@@ -19,7 +19,7 @@ from memguard.evidence.peaks.previous_batch import (
     least_of_previous,
     variables_beside,
 )
-from memguard.evidence.sizes import LEAST_REMARK, large_storages, least_of_device
+from memguard.evidence.sizes import large_storages
 from memguard.heap.children import ChildReader
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import user_frames
@@ -33,6 +33,7 @@ from memguard.source.origins import is_on_host
 from memguard.source.reads import is_left_by_each_turn
 from memguard.source.sites import remedy_at
 from memguard.source.stores import carries_itself, is_in_loop
+from memguard.thresholds import LEAST_REMARK, least_of_device
 from memguard.torch_objects.module_parts import parts_of
 from memguard.torch_objects.storages import StorageRef, owned_storages, storage_key, storages_of
 

@@ -12,12 +12,12 @@ from torch import nn
 
 from memguard.evidence.interface import Probe, StorageUse, StorageUses
 from memguard.evidence.owners import state_of
-from memguard.evidence.sizes import least_of_peak
 from memguard.heap.attributes import is_user_class
 from memguard.heap.walk import Link
 from memguard.records.facts import MicroBatchGraphs, MicroBatchOutputs, Place, UnreadStorages
 from memguard.records.stats import Stage
 from memguard.source.sites import remedy_of_stash
+from memguard.thresholds import least_of_peak
 from memguard.torch_objects.module_parts import buffers_of, gradients_of, parameters_of
 
 MIN_BYTES = 16 * 1024

@@ -17,13 +17,13 @@ from torch import nn
 from memguard.autograd.graph import saved_storages
 from memguard.evidence.interface import Probe
 from memguard.evidence.owners import state_of
-from memguard.evidence.sizes import least_of_device, least_of_peak, least_of_remark
 from memguard.heap.attributes import is_tensor
 from memguard.heap.containers import elements_of, tensors_in
 from memguard.heap.frames import is_module_level, is_script, read_locals, user_frames
 from memguard.records.facts import LargeLocals, Place, PreviousOutputsAlive
 from memguard.source.model import Sources
 from memguard.source.reads import read_local
+from memguard.thresholds import least_of_device, least_of_peak, least_of_remark
 from memguard.torch_objects.storages import owned_storages, storage_key, storages_of, users_of
 
 _NESTS = (list, tuple, dict)

@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 from memguard.evidence.interface import Probe
-from memguard.evidence.sizes import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE
 from memguard.heap.attributes import attributes_of, file_of, is_tensor, is_user_class
 from memguard.heap.frames import is_module_level, read_locals, user_frames
 from memguard.records.facts import Place, ReboundTensor
 from memguard.records.stats import BatchRecord, Stage
 from memguard.source.remaking import remade_attribute, remade_variable
+from memguard.thresholds import LEAST_REMARK, much_of, some_of
 from memguard.torch_objects.module_parts import buffers_of, parameters_of
 from memguard.torch_objects.storages import StorageRef, main_storage, storage_key, storages_of
 
@@ -122,7 +122,7 @@ class RemadeProbe(Probe):
         return max(RISE * usual, usual + LEAST_REMARK)
 
     def _large(self) -> dict[Where, tuple[int, int]]:
-        least = max(int(REMARK_SHARE * max(self._peaks, default=0)), LEAST_REMARK)
+        least = some_of(max(self._peaks, default=0))
         found: dict[Where, tuple[int, int]] = {}
         whole: dict[Where, bool] = {}
         self._seen = {}
@@ -264,7 +264,7 @@ class ModelSeriesProbe(Probe):
         (old, _, size), (new, _, _) = made[-2:]
         newest, before = new(), old()
         older = sum(ref() is not None for ref, _, _ in made[:-1])
-        if newest is None or older >= KEPT or size < max(LEAST, int(PEAK_SHARE / 2 * (self.watch.peak_bytes or 0))):
+        if newest is None or older >= KEPT or size < much_of((self.watch.peak_bytes or 0) / 2):
             return
         self._tries += 1
         if (place := _remade(newest, before)) is not None:

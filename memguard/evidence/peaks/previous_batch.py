@@ -15,11 +15,11 @@ from memguard.autograd.graph import NodePrehook
 from memguard.evidence.interface import ProbeContext
 from memguard.evidence.naming.groups import name_key
 from memguard.evidence.naming.holders import Holder, HolderSearch
-from memguard.evidence.sizes import least_of_device, least_of_peak, least_of_remark
 from memguard.heap.containers import length_of, tensors_in
 from memguard.heap.frames import read_locals, user_frames
 from memguard.records.facts import NOWHERE, Place, PreviousOutputsAlive
 from memguard.records.stats import MemoryStats
+from memguard.thresholds import least_of_device, least_of_peak, least_of_remark
 from memguard.torch_objects.hidden_hooks import without_number
 from memguard.torch_objects.storages import StorageRef, main_storage, storage_key, storages_of
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from memguard.evidence.interface import Probe
 from memguard.evidence.peaks.history import AllocationRecording
-from memguard.evidence.sizes import LEAST, LEAST_REMARK, PEAK_SHARE, REMARK_SHARE, least_of_device
 from memguard.records.facts import Place, ReboundTensor
 from memguard.records.stats import Stage
 from memguard.source.stores import Rebinding, gives_back, rebinding_at
+from memguard.thresholds import least_of_device, much_of, some_of
 
 if TYPE_CHECKING:
     from memguard.allocator.snapshot import Frame
@@ -96,8 +96,8 @@ class RebindsProbe(Probe):
     def _conclude(self, stage: Stage) -> None:
         self._leave(stage)
         self._on, timeline = None, self._recording.read()
-        much = min(least_of_device(self.watch.device_total_bytes), max(int(PEAK_SHARE * self._peak), LEAST))
-        least = min(much, max(int(REMARK_SHARE * self._peak), LEAST_REMARK))
+        much = min(least_of_device(self.watch.device_total_bytes), much_of(self._peak))
+        least = min(much, some_of(self._peak))
         for two in rebound(timeline, min_bytes=least, much=much):
             self.report(ReboundTensor(batch=self.watch.batch, stage=stage, place=two.place, bytes=two.bytes))
 
