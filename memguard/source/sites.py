@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, final
 
@@ -87,6 +88,13 @@ def _compiles(function: ast.expr) -> bool:
     if isinstance(function, ast.Attribute):  # model.compile(), torch's own
         return function.attr == "compile" and ast.unparse(function.value) != "re"
     return isinstance(function, ast.Name) and function.id == "compile"
+
+
+def calls_backward(place: Place | None) -> bool:
+    """Whether a line calls ``backward``: ``autograd.grad`` gives its gradients back."""
+    if place is None or place.file is None or place.line is None:
+        return False
+    return re.search(r"\b(manual_)?backward\s*\(", linecache.getline(place.file, place.line)) is not None
 
 
 def handler_at(file: str, line: int) -> int | None:

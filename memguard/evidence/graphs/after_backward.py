@@ -17,6 +17,7 @@ from memguard.evidence.graphs.graph_contents import reach_of
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.records.facts import GradientsWithGraph, Place, SavedAfterBackward
 from memguard.source.remaking import gradient_leaf
+from memguard.source.sites import calls_backward
 from memguard.thresholds import LEAST, least_of_remark
 from memguard.torch_objects.storages import owned_storages, storage_key
 
@@ -77,7 +78,7 @@ class SavedTensors:
         # Autograd counts its backwards.
         if not all(isinstance(m.task, int) and isinstance(last.task, int) and m.task < last.task for m in others):
             return  # one of several losses on a shared graph, which the last of them freed
-        if self._told >= LOOKS or place is None or _is_backward(last.created):
+        if self._told >= LOOKS or place is None or calls_backward(last.created):
             return  # with create_graph it keeps its graph by itself: the gradients are told as that (MG104)
         self._told += 1
         saved = self._sized(last, place, named=self._told > 1)
@@ -86,7 +87,7 @@ class SavedTensors:
     def look_within(self, last: ForwardGraph) -> None:
         """Sizes it likewise where the batch goes on, before any step: there a later backward may still want it."""
         place = last.kept
-        if self._within >= LOOKS or place is None or _is_backward(last.created):
+        if self._within >= LOOKS or place is None or calls_backward(last.created):
             return
         if any(kept.last is last for kept in self.open):
             return
@@ -199,13 +200,6 @@ def _shown_by(node: Any) -> dict[int, int]:
     return found
 
 
-def _is_backward(place: Place | None) -> bool:
-    """Whether a line calls ``backward``: ``autograd.grad`` gives its gradients back."""
-    if place is None or place.file is None or place.line is None:
-        return False
-    return re.search(r"\b(manual_)?backward\s*\(", linecache.getline(place.file, place.line)) is not None
-
-
 def tied_marks(marks: Collection[ForwardGraph]) -> list[ForwardGraph]:
     """Those of some graphs that ``backward(create_graph=True)`` left behind, if one such call did so in most batches.
 
@@ -238,4 +232,4 @@ def tied_gradients(tied: Collection[ForwardGraph], watch: ProbeContext) -> Gradi
 def _tied_by(marks: Collection[ForwardGraph]) -> Place | None:
     """The ``backward(create_graph=True)`` that ran through most graphs, whatever ``autograd.grad`` did after it."""
     calls = Counter(place for mark in marks for place in mark.creators)
-    return next((place for place, _ in calls.most_common() if _is_backward(place)), None)
+    return next((place for place, _ in calls.most_common() if calls_backward(place)), None)

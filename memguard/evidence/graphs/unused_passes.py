@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
-import re
 import sys
 import weakref
 from collections import deque
@@ -21,6 +19,7 @@ from memguard.evidence.sizes import graph_bytes
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import call_site, user_frames
 from memguard.records.facts import NOWHERE, Place, UnusedGraphs
+from memguard.source.sites import calls_backward
 from memguard.source.stores import assigned_at
 from memguard.thresholds import least_of_remark
 from memguard.torch_objects.storages import storages_of
@@ -158,7 +157,6 @@ MOST_SIZED = 8
 """Graphs of a model that are sized in training: the last of some inner steps has all of them."""
 LEAST_BYTES = 1024**2
 """What one of them held; a graph whose tensors the derivative freed holds little."""
-_BACKWARD = re.compile(r"\b(manual_)?backward\s*\(")
 
 
 @final
@@ -233,8 +231,7 @@ class DerivativesProbe(Probe):
         module = next((root for root in watch.models if id(root) == mark.module), None)
         least = max(LEAST_BYTES, (least_of_remark(peak) or 0) if mark.training else 0)
         # After a backward with create_graph the gradients keep the graph: MG104 reports that.
-        is_backward = _BACKWARD.search(linecache.getline(place.file or "", place.line or 0))
-        if nbytes < least or is_backward or (module is None and mark.module):
+        if nbytes < least or calls_backward(place) or (module is None and mark.module):
             return
         name, source = assigned_at(place.file or "", place.line or 0) or (None, None)
         self.report(
