@@ -264,19 +264,6 @@ def test_parts_trained_in_turn_by_optimizers_made_anew_are_left_alone() -> None:
     assert loop.of(UnusedGraphs) == []
 
 
-def test_a_whole_teacher_with_gradients_is_told_once() -> None:
-    """It is a model of its own, which the loop calls: its parts are not reported besides."""
-    student, teacher = nn.Linear(6, 6), nn.Sequential(nn.Sequential(nn.Linear(6, 6), nn.Tanh()), nn.Linear(6, 6)).eval()
-    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
-    with Loop(student, teacher, kinds=[InnerFrozenProbe]) as loop:
-        for _ in loop.batches(20):
-            optimizer.zero_grad()
-            x = torch.randn(4, 6)
-            (teacher(x) - student(x)).pow(2).mean().backward()
-            optimizer.step()
-    assert [fact.place.holder for fact in loop.of(UnusedGraphs)] == ["teacher"]
-
-
 def test_a_small_part_of_the_gradients_is_left_to_the_whole() -> None:
     """Adapters on weights that are not frozen: the stem begins the graph, most gradients lie behind the adapter."""
 

@@ -140,21 +140,3 @@ def test_an_attribute_filled_once_does_not_grow() -> None:
     """What `__init__` stores is placed, and is no cache."""
     place, grows = place_of_attribute(Listed(), "items")
     assert (place.source or "").startswith("self.items = [") and not grows
-
-
-class Stream:
-    """Remembers in a set what it has handed out."""
-
-    def __init__(self) -> None:
-        self.start, self.seen = 0, set[str]()
-
-    def __iter__(self) -> Any:
-        for text in ("a", "b"):
-            self.seen.add(text)
-            yield text
-
-
-def test_a_set_is_found_by_what_adds_to_it() -> None:
-    """Not by the assignment that makes it."""
-    place, grows = place_of_attribute(Stream(), "seen", "set")
-    assert grows and place.source == "self.seen.add(text)"
