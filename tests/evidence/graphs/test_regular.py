@@ -9,7 +9,7 @@ from torch import nn
 
 from memguard.evidence.graphs.old_graphs import GraphsProbe
 from memguard.records.facts import RetainedGraphs
-from tests.evidence.loop import Loop, sees_saved_tensors
+from tests.evidence.loop import Loop, sees_saved_tensors, statement_of
 
 
 class Training:
@@ -34,6 +34,20 @@ class Training:
                 keep(index, self.batch(steps=index % every == every - 1))
         facts: list[RetainedGraphs] = loop.of(RetainedGraphs)
         return facts
+
+
+@pytest.mark.parametrize(("period", "batch"), [(2, 9), (3, 9), (4, 10), (5, 12), (10, 22)])
+def test_a_loss_that_is_kept_every_few_batches_is_told_at_the_third(period: int, batch: int) -> None:
+    """``if step % 5 == 0: log.append(loss)``: each of three graphs was used up, and the weights were changed since."""
+    log: list[torch.Tensor] = []
+
+    def keep(index: int, loss: torch.Tensor) -> None:
+        if index % period == 0:
+            log.append(loss)  # kept
+
+    fact = Training().told(60, keep)[0]
+    assert (fact.batch, fact.place.holder) == (batch, "log") and fact.graphs >= 3
+    assert "# kept" in statement_of(fact)
 
 
 def test_what_an_epoch_empties_takes_five() -> None:
