@@ -13,7 +13,7 @@ import torch
 from memguard.heap.attributes import is_tensor
 from memguard.heap.children import ChildReader, Via
 from memguard.heap.containers import FULL, all_of, container_of, length_of, tensors_in
-from memguard.heap.walk import MAX_OBJECTS, Link, Walk
+from memguard.heap.walk import Link, Walk
 from memguard.torch_objects.storages import storage_key
 
 DEPTH = 3
@@ -45,7 +45,6 @@ class HeapSnapshot:
     Args:
         roots: Names and objects, the likeliest first.
         reader: Reads what an object holds.
-        max_objects: Bound of the walk.
         is_late: Asked now and then; whether there is no time left.
 
     Attributes:
@@ -57,7 +56,6 @@ class HeapSnapshot:
         roots: Iterable[tuple[str | None, object]],
         *,
         reader: ChildReader | None = None,
-        max_objects: int = MAX_OBJECTS,
         is_late: Callable[[], bool] | None = None,
     ) -> None:
         tensors: list[Link] = []
@@ -67,7 +65,7 @@ class HeapSnapshot:
             if is_tensor(link.value):
                 tensors.append(link)
 
-        self._walk = Walk(meet, reader=reader, max_objects=max_objects)
+        self._walk = Walk(meet, reader=reader)
         self._walk.begin(Link(value, Via.ROOT, name) for name, value in roots)
         asked = itertools.count(1)
         self._walk.run(None if is_late is None else lambda: not next(asked) % LATE_EVERY and is_late())

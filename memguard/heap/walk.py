@@ -25,6 +25,7 @@ from memguard.heap.roots import Root, RootFinder, is_user_module_name
 
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 6
+"""Objects that are met in a walk, and names and elements between a root and what is met last."""
 MAX_SECONDS = 2.0
 """A net. What ends a walk is the bound in objects: a slow or busy machine must find what a fast one finds."""
 _STALL_SECONDS = 0.03
@@ -112,8 +113,6 @@ class Walk:
     Args:
         on_meet: Told the link to each object, once, and to each tensor as often as it is held.
         reader: Reads what an object holds.
-        max_objects: Bound of the walk.
-        max_depth: Names and elements between a root and what is met last.
         names: Whether to remember all names of an object, not the first alone.
 
     Attributes:
@@ -125,13 +124,11 @@ class Walk:
         on_meet: Callable[[Link], None],
         *,
         reader: ChildReader | None = None,
-        max_objects: int = MAX_OBJECTS,
-        max_depth: int = MAX_DEPTH,
         names: bool = True,
     ) -> None:
         self.visited = 0
         self.on_meet, self.reader = on_meet, ChildReader() if reader is None else reader
-        self._max_objects, self._max_depth, self._names = max_objects, max_depth, names
+        self._names = names
         self._seen: dict[int, Link | None] = {}
         self._others: dict[int, list[Link]] = {}
         self._held: list[Link] = []
@@ -143,7 +140,7 @@ class Walk:
     @property
     def complete(self) -> bool:
         """Whether all that is in reach of its roots was met."""
-        return self.is_done and self.visited <= self._max_objects
+        return self.is_done and self.visited <= MAX_OBJECTS
 
     @property
     def is_done(self) -> bool:
@@ -188,7 +185,7 @@ class Walk:
             if index < start or (reader.is_empty(kind) and not is_large_text(value)):
                 continue
             self.visited += 1
-            if self.visited > self._max_objects:
+            if self.visited > MAX_OBJECTS:
                 self._first.clear()
                 self._queue.clear()
                 return False
@@ -204,7 +201,7 @@ class Walk:
             else:
                 part = link.watched and via is Via.ATTRIBUTE and issubclass(kind, torch.nn.Module)
                 child = Link(value, via, key, link, 0 if part else depth, index=index, watched=part)
-                if child.depth <= self._max_depth:
+                if child.depth <= MAX_DEPTH:
                     self._meet(child)
                 self.on_meet(child)
         return True
@@ -236,9 +233,9 @@ class Walk:
 class SlicedWalk:
     """A walk over everything in reach in slices, watched models before all else."""
 
-    def __init__(self, models: Iterable[torch.nn.Module], *, max_objects: int = MAX_OBJECTS) -> None:
+    def __init__(self, models: Iterable[torch.nn.Module]) -> None:
         self._models = [weakref.ref(model) for model in models]
-        self._walk = Walk(_ignore, max_objects=max_objects, names=False)
+        self._walk = Walk(_ignore, names=False)
         self._walk.begin(
             Link(None, Via.ROOT, root=("model", "", number), watched=True) for number in range(len(self._models))
         )

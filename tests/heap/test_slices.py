@@ -114,9 +114,10 @@ def test_a_watched_model_is_met_whole_and_first() -> None:
     assert [watched for _, watched in met[: len(parts)]] == [True] * len(parts)
 
 
-def test_it_ends_at_its_bound() -> None:
+def test_it_ends_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process with more objects is not gone over to the end."""
-    walk = SlicedWalk([], max_objects=50)
+    monkeypatch.setattr("memguard.heap.walk.MAX_OBJECTS", 50)
+    walk = SlicedWalk([])
     assert len(advance(walk, 1 << 30, shelf=nested())) <= 51
     assert walk.complete
 

@@ -24,7 +24,7 @@ class Leaf(torch.Tensor):
     """What is looked for."""
 
 
-def find(root: object, **bounds: Any) -> list[str]:
+def find(root: object) -> list[str]:
     """The names under which leaves are found below an object."""
     found: list[str] = []
 
@@ -32,7 +32,7 @@ def find(root: object, **bounds: Any) -> list[str]:
         if issubclass(type(link.value), Leaf):
             found.append(text_of(innermost(link)))
 
-    walk = Walk(meet, **bounds)
+    walk = Walk(meet)
     walk.begin([Link(root, Via.ROOT)])
     walk.run()
     return found
@@ -224,14 +224,15 @@ def test_long_containers_are_sampled_at_both_ends_and_in_the_middle() -> None:
     assert len(find(table)) == 1
 
 
-def test_bounds_are_kept() -> None:
+def test_bounds_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The walk stops at the bound of objects and of depth, and says so."""
     deep: list[object] = [Leaf()]
     for _ in range(20):
         deep = [deep]
-    assert find(deep, max_depth=6) == []
+    assert find(deep) == []
     wide = [[[index]] for index in range(60)]
-    walk = Walk(lambda link: None, max_objects=50)
+    monkeypatch.setattr("memguard.heap.walk.MAX_OBJECTS", 50)
+    walk = Walk(lambda link: None)
     walk.begin([Link(wide, Via.ROOT)])
     walk.run()
     assert not walk.complete

@@ -22,7 +22,7 @@ from memguard.heap.containers import container_of, length_of
 from memguard.heap.frames import function_key, user_frames
 from memguard.heap.roots import roots_by_collector, roots_of
 from memguard.heap.snapshot import FAILURES, HeapSnapshot, unsampled_tensors
-from memguard.heap.walk import MAX_OBJECTS, MAX_SECONDS, Budget, Link, innermost_newest
+from memguard.heap.walk import MAX_SECONDS, Budget, Link, innermost_newest
 from memguard.records.facts import Place
 from memguard.records.stats import Stage
 from memguard.source.model import Sources
@@ -71,9 +71,6 @@ class HolderSearch:
         models: Watched root models.
         extra: Further objects by name where a holder may hang: trainer, callbacks, metrics, data module.
         frame: Where the stack begins; the caller's frame if not given.
-        max_objects: Bound of the walk.
-        max_seconds: Bound in time of all that is asked of it: half for the walk, a quarter for the judge, the rest for
-            reading sources. A net: each of them has a bound of its own, in objects, nodes and lines, which comes first.
         walk: Whether to walk from these roots at once; else the garbage collector alone is asked.
         stage: The stage that is under way, where it matters to what grows.
         calling: Functions that were seen to call a model while graphs piled up.
@@ -88,21 +85,18 @@ class HolderSearch:
         models: Iterable[object] = (),
         extra: Iterable[tuple[str, object]] = (),
         frame: types.FrameType | None = None,
-        max_objects: int = MAX_OBJECTS,
-        max_seconds: float = MAX_SECONDS,
         walk: bool = True,
         stage: Stage | None = None,
         calling: Iterable[tuple[str, int]] = (),
     ) -> None:
         self.frames = list(user_frames(sys._getframe(1) if frame is None else frame))
-        self.budget = Budget(max_seconds)
+        self.budget = Budget(MAX_SECONDS)  # half for the walk, a quarter for the judge, the rest for reading sources
         self.sources = Sources(is_late=self.budget.is_spent)
         self.cells = cells_of(self.frames)
         self._stage, self._calling = stage, frozenset(calling)
-        self._bounds = (max_objects, max_seconds)
-        self._is_late = functools.partial(self.budget.is_spent, max_seconds / 2)
+        self._is_late = functools.partial(self.budget.is_spent, MAX_SECONDS / 2)
         roots, reader = roots_of(self.frames, models, extra) if walk else (), ChildReader(self.frames)
-        self.snapshot = HeapSnapshot(roots, reader=reader, max_objects=max_objects, is_late=self._is_late)
+        self.snapshot = HeapSnapshot(roots, reader=reader, is_late=self._is_late)
 
     def by_holder(
         self, found: Sequence[tuple[Link, int]], *, plain: bool = False, graph: bool = False
@@ -193,7 +187,7 @@ class HolderSearch:
             if collector:
                 self.snapshot.close()
                 roots = ((None, obj) for obj in roots_by_collector(judge, self._is_late))
-                self.snapshot = HeapSnapshot(roots, max_objects=self._bounds[0], is_late=self._is_late)
+                self.snapshot = HeapSnapshot(roots, is_late=self._is_late)
                 found = self.judged(judge)
         if rest is not None:
             rest(link.value for link in unsampled_tensors(link for link, _ in found))
@@ -211,7 +205,7 @@ class HolderSearch:
         return self._judged(judge, unsampled_tensors(self.snapshot.tensors))
 
     def _judged(self, judge: Judge, links: Iterable[Link]) -> list[tuple[Link, int]]:
-        keep = self._bounds[1] / 4
+        keep = MAX_SECONDS / 4
         sizes: dict[int, int | None] = {}
         found = []
         for link in links:

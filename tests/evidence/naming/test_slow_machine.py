@@ -32,19 +32,20 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memguard.heap.walk.thread_time", lambda: next(looks) * 0.001)
 
 
-def reached() -> tuple[int, int]:
+def reached(monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """Objects that a walk met among thousands, and tensors that were judged."""
     crowd = [[[torch.zeros(()), [i]] for i in range(20)] for _ in range(20)]
-    survey = HolderSearch(extra=[("crowd", crowd)], max_objects=8_000)
+    monkeypatch.setattr("memguard.heap.walk.MAX_OBJECTS", 8_000)
+    survey = HolderSearch(extra=[("crowd", crowd)])
     return len(list(survey.snapshot.links)), len(survey.judged(lambda tensor: 1))
 
 
 def test_a_walk_goes_as_far_as_on_a_fast_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """To the bound in objects; what it met is judged, however much that is."""
     gc.collect()
-    slow = reached()
+    slow = reached(monkeypatch)
     monkeypatch.setattr("memguard.heap.walk.thread_time", lambda: 0.0)
-    fast = reached()
+    fast = reached(monkeypatch)
     # This frame has a few more locals by now, which leave room for as many fewer others under the bound.
     assert slow[0] == pytest.approx(fast[0], rel=0.01)
     assert slow[1] == pytest.approx(fast[1], rel=0.02)
