@@ -70,10 +70,10 @@ class ProbeDispatcher:
     Args:
         watch: What the probes may know; kept up to date here.
         kinds: The probe classes, usually `memguard.evidence.PROBES`.
-        on_failure: Told (probe name, error) when a probe is switched off; must not keep the error.
-        pace: How often they look.
 
     Attributes:
+        pace: How often they look.
+        failed: The probes that failed and are switched off, with their error in words.
         seconds: Own time so far, all events together.
         active: Whether the open batch is looked at.
         in_batch: Whether one is open.
@@ -88,19 +88,16 @@ class ProbeDispatcher:
         self,
         watch: ProbeContext,
         kinds: Sequence[type[Probe]],
-        *,
-        on_failure: Callable[[str, Exception], None] | None = None,
-        pace: SamplingBudget | None = None,
     ) -> None:
         self.watch = watch
         watch.stem_end = self.stem_end
-        self.pace = SamplingBudget() if pace is None else pace
+        self.pace = SamplingBudget()
+        self.failed: list[str] = []
         self.seconds = 0.0
         self.active = False
         self.in_batch = False
         self._asked = self._late_models = 0
         self.waiting: list[Fact] = []
-        self._on_failure = on_failure
         self._thread = get_ident()
         self._pid = process.pid
         self.settled_seconds = 0.0
@@ -348,5 +345,4 @@ class ProbeDispatcher:
 
     def _tell(self, name: str, error: Exception) -> None:
         _log.warning("memguard's probe %r failed and is switched off: %s: %s", name, type(error).__name__, error)
-        if self._on_failure is not None:
-            self._on_failure(name, error)
+        self.failed.append(f"{name}: {error!r}")

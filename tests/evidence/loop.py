@@ -30,14 +30,9 @@ class Loop:
 
     def __init__(self, *models: nn.Module, kinds: Sequence[type[Probe]], **watch: Any) -> None:
         self.models = models
-        self.failures: list[str] = []
         self.facts: list[Fact] = []
         self.watch = ProbeContext(**watch)
-        self.probes = ProbeDispatcher(
-            self.watch,
-            (MarksProbe, StemProbe, *kinds),
-            on_failure=lambda name, error: self.failures.append(f"{name}: {error!r}"),
-        )
+        self.probes = ProbeDispatcher(self.watch, (MarksProbe, StemProbe, *kinds))
         self.batch = 0
         self.record: BatchRecord | None = None
         self.watch.find_record = lambda: self.record
@@ -57,7 +52,7 @@ class Loop:
         for handle in self._handles:
             handle.remove()
         self.probes.remove()
-        assert not self.failures
+        assert not self.probes.failed
 
     def add(self, model: nn.Module) -> None:
         """Watches one more root."""
