@@ -352,7 +352,7 @@ class GrowingNamesProbe(Probe):
     def _with_rate(self, fact: KeptOutputs, name: Name) -> KeptOutputs:
         """A fact with the rate at which its holder grew lately, where that is higher than was told."""
         nbytes, batch = self._sizes.setdefault(name, (fact.bytes, fact.batch))
-        if fact.batch - batch < RATE_BATCHES or fact.weights:  # models come now and then
+        if fact.batch - batch < RATE_BATCHES or fact.weights or fact.measured:  # those come now and then
             return fact
         self._sizes[name] = fact.bytes, fact.batch
         return replace(fact, bytes_per_batch=max(fact.bytes_per_batch, (fact.bytes - nbytes) / (fact.batch - batch)))
