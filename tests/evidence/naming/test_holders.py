@@ -102,26 +102,6 @@ def run(model):
 run(Net())
 """,
 )
-GRAPHS["carried in the module"] = (
-    "Rnn.h",
-    """
-class Rnn(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.cell = nn.GRUCell(8, 8)
-        self.out = nn.Linear(8, 1)
-        self.h = None
-    def forward(self, x):
-        if self.h is None:
-            self.h = torch.zeros(x.size(0), 8)
-        h = self.cell(x, self.h)
-        self.h = h  # <-
-        return self.out(h)
-model = Rnn()
-for x, y in batches():
-    loss = F.mse_loss(model(x), y)
-""",
-)
 GRAPHS["suspended generator"] = (
     "kept",
     """
