@@ -9,17 +9,6 @@ from tests.evidence.scripts import marked_lines, run
 GRAPHS: dict[str, tuple[str, str]] = {}
 """Name of the case -> (holder, script). The line that is to be named carries the mark."""
 
-GRAPHS["stack then keep"] = (
-    "preds",
-    """
-def fit(model):
-    preds = None
-    for x, y in batches():
-        out = model(x)
-        preds = out if preds is None else torch.vstack((preds, out))  # <-
-fit(nn.Linear(8, 1))
-""",
-)
 GRAPHS["in-place add"] = (
     "acc",
     """
@@ -73,35 +62,6 @@ for x, y in batches():
     train_step(model, x, y)
 """,
 )
-GRAPHS["submodule attribute"] = (
-    "Block.cache",
-    """
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lin = nn.Linear(8, 8)
-        self.cache = {}
-        self.n = 0
-    def forward(self, x):
-        out = self.lin(x)
-        self.n += 1
-        self.cache[self.n] = out  # <-
-        return out
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.blocks = nn.ModuleList([Block() for _ in range(3)])
-        self.head = nn.Linear(8, 1)
-    def forward(self, x):
-        for b in self.blocks:
-            x = b(x)
-        return self.head(x)
-def run(model):
-    for x, y in batches():
-        F.mse_loss(model(x), y).backward()
-run(Net())
-""",
-)
 GRAPHS["suspended generator"] = (
     "kept",
     """
@@ -115,19 +75,6 @@ def fit(model):
     next(sink)
     for x, y in batches():
         sink.send(F.mse_loss(model(x), y))
-fit(nn.Linear(8, 1))
-""",
-)
-GRAPHS["context variable"] = (
-    "trace",
-    """
-import contextvars
-trace = contextvars.ContextVar("trace")
-def fit(model):
-    trace.set([])
-    for x, y in batches():
-        loss = F.mse_loss(model(x), y)
-        trace.get().append(loss)  # <-
 fit(nn.Linear(8, 1))
 """,
 )
