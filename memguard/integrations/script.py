@@ -241,10 +241,11 @@ class ScriptGuard:
     def _backward_failed(self, error: Exception) -> None:
         self._begin().part_failed("backwards", error)
 
-    def _step_aside(self, guard: Guard) -> None:
+    def _step_aside(self) -> None:
         """The program has a guard of its own: what was found until now is told there, and not here besides."""
-        for model in guard.models:
-            guard.loop.drop(model)
+        if self._guard is not None:
+            for model in self._guard.models:
+                self._guard.loop.drop(model)
         self._disarm()
         self._strange.remove()
         self._strange = BackwardCalls(self._strange_backward, self._backward_failed)  # what was removed stays silent
@@ -252,11 +253,10 @@ class ScriptGuard:
 
     def _own_opened(self) -> None:
         """A guard of the program's own begins, before a further batch of ours could end."""
-        guard = self._guard
-        if guard is None or self._is_aside or guard.loop.is_in_forward:
+        if self._is_aside or (self._guard is not None and self._guard.loop.is_in_forward):
             return  # of an open forward the end must be heard: it is left after its batch
         if self._is_guarded():
-            self._step_aside(guard)
+            self._step_aside()
 
     def _own_closed(self, summary: Summary) -> None:
         """A guard of the program's own is gone: its models are whoever's calls them next."""
@@ -273,7 +273,7 @@ class ScriptGuard:
             return False
         if self._is_guarded():
             if not guard.loop.is_in_forward:  # else its end would not be heard
-                self._step_aside(guard)
+                self._step_aside()
             return True
         if guard.session.recorder.batch < DENSE_BATCHES:
             return False

@@ -49,7 +49,7 @@ class LoopEvent:
         self.shape: object = None
         self.dtype: object = None
         self.shapes: int | None = None
-        self.symbol: object = None
+        self.symbol: Any = None
         self.before: object = None
         self.next = self
 

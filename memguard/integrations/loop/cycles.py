@@ -13,13 +13,16 @@ from memguard.records.fast_path_state import LoopEvent
 from memguard.records.stats import Stage
 
 SETTLED_BATCHES = 64
-"""Batches that must have repeated themselves."""
+"""Batches that must have repeated themselves, with evaluation or anything else between them or not."""
+LEAST_STRETCH = 8
+"""Batches without anything between them that count for that."""
 LEAST_TURNS = 3
 """Turns of the loop that they must come to."""
 MOST_EVENTS = 256
 """Events of one turn."""
 _SEARCH_AGAIN = 16
 _KEPT = 1024
+_MOST_TURNS = 64
 CALLED, ANSWERED, STEPPING, STEPPED = range(4)
 _ROLL_OUTS = {Stage.TRAIN, Stage.PREDICT}
 
@@ -45,13 +48,34 @@ class CycleFinder:
     def __init__(self) -> None:
         self._symbols: dict[Symbol, Symbol] = {}
         self._trail: list[Symbol] = []
+        self._repeated: dict[frozenset[Symbol], int] = {}
+        """Batches of earlier stretches that repeated a turn, by its events: a stretch may begin anywhere in it."""
+        self._stage: Stage | None = None
         self._batches, self._search_at = 0, SETTLED_BATCHES
 
     def clear(self) -> None:
         """What came before has nothing to do with what comes."""
+        self._repeated.clear()
+        self._restart()
+
+    def interrupt(self) -> None:
+        """Something else happens; the turn that the loop repeated until now may go on after it."""
+        if self._batches >= LEAST_STRETCH:
+            batches = self._settled()
+            period = self._period(batches)
+            if period is not None and len(self._repeated) < _MOST_TURNS:
+                turn = frozenset(self._trail[-period:])
+                self._repeated[turn] = self._repeated.get(turn, 0) + batches
+        self._restart()
+
+    def forget(self, turn: list[Symbol]) -> None:
+        """A turn that was found did not go on: its earlier stretches count no more."""
+        self._repeated.pop(frozenset(turn), None)
+
+    def _restart(self) -> None:
         self._trail.clear()
         self._symbols.clear()
-        self._batches, self._search_at = 0, SETTLED_BATCHES
+        self._batches, self._search_at = 0, min(LEAST_STRETCH, SETTLED_BATCHES) if self._repeated else SETTLED_BATCHES
 
     def push(self, symbol: Symbol) -> LoopEvent | None:
         """One more event.
@@ -59,6 +83,11 @@ class CycleFinder:
         Returns:
             Where the loop turned out to repeat itself, this event in a ring of those of one turn.
         """
+        stage = symbol.stage
+        if stage is not None and stage is not self._stage:
+            if {stage, self._stage} != _ROLL_OUTS:
+                self.interrupt()
+            self._stage = stage
         trail = self._trail
         trail.append(self._symbols.setdefault(symbol, symbol))
         if not symbol.begins:
@@ -69,16 +98,23 @@ class CycleFinder:
         self._search_at = self._batches + _SEARCH_AGAIN
         if len(trail) > 2 * _KEPT:
             del trail[:-_KEPT]
-        period = self._period()
+        batches = self._settled()
+        period = self._period(batches)
         if period is None:
             return None
         turn = trail[-period - 1 : -1]
-        self.clear()
+        if batches + self._repeated.get(frozenset(turn), 0) < SETTLED_BATCHES:
+            return None
+        self._restart()
         return _ring(turn) if _is_simple(turn) else None
 
-    def _period(self) -> int | None:
-        """The events of one turn."""
-        trail, left = self._trail, SETTLED_BATCHES
+    def _settled(self) -> int:
+        """Of the batches since the last interruption those that are to be alike: the first ones often differ."""
+        return SETTLED_BATCHES if self._batches >= SETTLED_BATCHES else self._batches * 3 // 4
+
+    def _period(self, batches: int) -> int | None:
+        """The events of one turn that the newest batches repeat."""
+        trail, left = self._trail, batches
         start = len(trail)
         while left and start:
             start -= 1
@@ -95,7 +131,8 @@ class CycleFinder:
 def _is_simple(turn: list[Symbol]) -> bool:
     """Whether nothing in a turn is to be heard of by others.
 
-    Evaluation beside training has its ends, at which much is learnt. Roll-outs have none, and are a part of a turn.
+    Evaluation beside training has its ends, at which much is learnt, and is a stretch of its own. Roll-outs have none,
+    and are a part of a turn.
     """
     stages = {symbol.stage for symbol in turn if symbol.begins}
     for symbol, following in zip(turn, [*turn[1:], turn[0]], strict=True):

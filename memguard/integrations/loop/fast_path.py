@@ -87,6 +87,8 @@ class FastPath:
         """So many events came as in that turn, all of them with the same known before; and how many it has."""
         self._from: LoopEvent | None = None
         """The event with which the fast path was entered, or after which batches were counted last."""
+        self._entered = 0
+        """The batch in which the loop came from the long way."""
         self._ends = self._begins = self._is_odd = self._is_in_event = False
         """What follows from the event that is on the long way now."""
         self._is_stale = False
@@ -126,13 +128,14 @@ class FastPath:
         """What the loop does now it does not repeat."""
         self._is_odd = True
         self._lose()
-        self._finder.clear()
+        self._finder.interrupt()
 
     def forget(self) -> None:
         """Models come and go: nothing is known of the loop."""
         if self.row.expected is not None:
             self.leave(in_hook=False)
         self.unsettle()
+        self._finder.clear()
         self._known.clear()
         self._objects.clear()
 
@@ -268,12 +271,13 @@ class FastPath:
         if event is None:
             return
         self.tell()
-        is_short = not told and row.left > 0 and row.begun < LEAST_BATCHES
+        is_short = not told and row.left > 0 and row.batch - self._entered < LEAST_BATCHES
         self.count()
         row.expected, row.left, row.told = None, -1, False
         self._at = event
         if is_short:
             self._known = {key: known for key, known in self._known.items() if event not in _turn(known)}
+            self._finder.forget([each.symbol for each in _turn(event)])
             self._lose()
         self._loop.resume(event.before)
         if row.stage is not recorder.long_stage:
@@ -336,7 +340,7 @@ class FastPath:
                 return
             if self._is_odd:
                 self._lose()
-                self._finder.clear()
+                self._finder.interrupt()
                 return
             stage = self._stage if self._begins else None
             symbol = Symbol(kind, id(thing), training, grad, self._ends, self._begins, stage)
@@ -347,6 +351,7 @@ class FastPath:
                     event.before = before
                 self._at = event.next
                 if self._followed >= self._length and kind != CALLED:
+                    self._entered = self.row.batch
                     self._enter(event.next)
                 return
             if event is not None:
