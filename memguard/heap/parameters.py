@@ -6,7 +6,7 @@ Modules are converted that way where their weights are quantized or distributed,
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import final
 
 import torch
@@ -63,6 +63,11 @@ def trainable(module: nn.Module) -> Iterator[ParameterAt]:
 def held_parameters(optimizers: Iterable[torch.optim.Optimizer] | None = None) -> set[int]:
     """Ids of the parameters that these optimizers hold; without them, of those that any one of the process holds."""
     return set(map(id, stepped_by(instances_of(torch.optim.Optimizer) if optimizers is None else optimizers)))
+
+
+def is_unheld(module: nn.Module, held: Collection[int]) -> bool:
+    """Whether none of a module's parameters is among those held, as `held_parameters` has them."""
+    return not any(id(parameter) in held for parameter in parameters_of(module))
 
 
 def is_optimized(models: Iterable[nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import get_ident
-from typing import final
+from typing import Any, final
 
 from memguard.allowing import lately
 from memguard.clocks import now

@@ -164,7 +164,9 @@ class OutputsAccumulate(Rule, code="MG301", name="outputs-accumulate"):
         self._snapshots.learn(fact)
         if not isinstance(fact, KeptOutputs) or not is_pile(fact) or fact.cached or fact.weights:
             return  # MG501 tells of caches, MG308 of models
-        left = fact.batches_left
+        left, overfills = fact.batches_left, _overfills(fact, run)
+        if overfills:
+            fact = replace(fact, bounded=False)
         if left is None:
             left = self._left(fact.stage, run) if fact.bounded or fact.stage.evaluates else run.batches_left
         severity = Severity.WARNING if never_stops(fact, run) else Severity.INFO
@@ -182,7 +184,10 @@ class OutputsAccumulate(Rule, code="MG301", name="outputs-accumulate"):
         if severity is not Severity.INFO:
             self._told.append(fact)
         more = f", {format_bytes(fact.bytes_per_batch)} more with every batch" if fact.bytes_per_batch else ""
-        if left and more:
+        if fact.capacity is not None and overfills:
+            full = fact.capacity * fact.bytes // fact.tensors
+            more += f"; its limit of {fact.capacity:,} comes to {format_bytes(full)}, more than there is room for"
+        elif left and more:
             more += f"; {plural(left, 'batch')} to come bring {format_bytes(left * fact.bytes_per_batch)} more"
         yield self.claim(
             fact,
@@ -226,6 +231,11 @@ def fits(fact: KeptOutputs, run: Run) -> bool:
     if fact.capacity is None or room is None:
         return False
     return max(fact.capacity - fact.tensors, 0) * fact.bytes / fact.tensors <= room
+
+
+def _overfills(fact: KeptOutputs, run: Run) -> bool:
+    """Whether its limit is known, and is more than there is room for: it might as well have none."""
+    return fact.capacity is not None and room_of(run) is not None and not fits(fact, run)
 
 
 def what_is_kept(fact: KeptOutputs) -> str:

@@ -163,7 +163,9 @@ class FrozenModelGraph(Rule, code="MG202", name="frozen-model-graph", evidence=E
             return
         self._modules.add(fact.module)
         where, called = at(fact.place), fact.place.holder or fact.module
-        freeze = f"{fact.place.holder or fact.module.lower()}.requires_grad_(False)"
+        freeze = "call requires_grad_(False) on it where it is made"
+        if fact.place.holder is not None:
+            freeze = f"{fact.place.holder}.requires_grad_(False)"
         if fact.dropped:
             yield self._dropped(fact, called)
             return

@@ -69,3 +69,14 @@ def test_a_memory_of_so_many_samples_that_fit_is_no_warning() -> None:
     }
     severities = {capacity: found[0].severity for capacity, found in judged.items()}
     assert severities == {20: Severity.INFO, 40: Severity.INFO, 60: Severity.WARNING, None: Severity.WARNING}
+
+
+def test_a_limit_beyond_the_device_is_none() -> None:
+    """What it bounds is judged as if nothing bounded it, and the message says what it comes to."""
+    run = run_of(peak_bytes=10 * GIB)
+    young = replace(KEPT, tensors=16, bytes=256 * MIB, bytes_per_batch=16.0 * MIB, bounded=True)
+    beyond, within = replace(young, capacity=100_000), replace(young, capacity=100)
+    (found,) = judge(OutputsAccumulate(), record(0), beyond, run=run)
+    assert found.severity is Severity.CRITICAL
+    assert "its limit of 100,000 comes to 1.53 TiB, more than there is room for" in found.message
+    assert judge(OutputsAccumulate(), record(0), within, run=run)[0].severity is Severity.INFO

@@ -25,8 +25,8 @@ from memguard.heap.attributes import attributes_of
 from memguard.heap.children import children
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import place_of, read_locals, user_frames
-from memguard.heap.parameters import held_parameters, is_optimized
-from memguard.heap.roots import submodules_of
+from memguard.heap.parameters import held_parameters, is_optimized, is_unheld
+from memguard.heap.roots import submodules_of, wholes_of
 from memguard.records.facts import NOWHERE, Place, UnusedGraphs
 from memguard.records.stats import Stage
 from memguard.torch_objects.hidden_hooks import HiddenHook, without_number
@@ -187,14 +187,19 @@ class InnerFrozenProbe(Probe):
         for mark in list(self.watch.ledger.live.values()):  # a list may keep the losses, and with them all graphs
             if mark.used and mark.batch >= self._first:
                 self._used.setdefault(mark.module, [0, 0])[1] += 1
+        frozen: list[nn.Module] = []
         for model in self._new_models():
             if sum(len(part._parameters) for part in parts_of(model)) > MOST_OWNED:
                 continue
             unused, used = self._used.get(id(model), (0, 0))
-            if any(id(parameter) in held for parameter in parameters_of(model)):
+            if not is_unheld(model, held):
                 self._hook_parts(model, held)
             elif used >= MIN_USED and not unused:  # not trained itself: a teacher, or a loss with one inside
-                self._hook(model, model)
+                frozen.append(model)
+        wholes = wholes_of(frozen, lambda outer: is_unheld(outer, held)) if frozen else {}
+        for model in frozen:
+            if all(part.ref() is not wholes[id(model)] for part in self._parts):
+                self._hook(wholes[id(model)], model)
 
     def _hook_parts(self, model: nn.Module, held: Collection[int]) -> None:
         roots = {id(root) for root in self.watch.models}

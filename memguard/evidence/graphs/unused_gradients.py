@@ -15,10 +15,11 @@ from memguard.evidence.interface import Probe
 from memguard.evidence.sizes import graph_bytes
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import call_site, find_only_call, user_frames
-from memguard.heap.parameters import ParameterAt, held_parameters, trainable
+from memguard.heap.parameters import ParameterAt, held_parameters, is_unheld, trainable
+from memguard.heap.roots import wholes_of
 from memguard.records.facts import NOWHERE, Place, UntakenGradients, UnusedGraphs
 from memguard.thresholds import least_of_remark
-from memguard.torch_objects.module_parts import gradient_of, parameters_of
+from memguard.torch_objects.module_parts import gradient_of
 from memguard.torch_objects.storages import storages_of
 
 FIRST_STEPS, SECOND_STEPS = 8, 16
@@ -68,9 +69,13 @@ class UntakenGradientsProbe(Probe):
             kept = [(ref, [one for one in untaken if one.gradient_now() is not None]) for ref, untaken in found]
             if any(untaken for _, untaken in kept):
                 held = held_parameters()  # of optimizers too that have not stepped yet; finding them takes long
-                for ref, untaken in kept:
-                    if (model := ref()) is not None:
-                        self._conclude(model, untaken, held)
+                alive = [(model, untaken) for ref, untaken in kept if (model := ref()) is not None]
+                wholes = wholes_of([model for model, _ in alive], lambda outer: is_unheld(outer, held))
+                of_each: dict[int, list[Untaken]] = {}
+                for model, untaken in alive:
+                    of_each.setdefault(id(wholes[id(model)]), []).extend(untaken)
+                for whole in {id(whole): whole for whole in wholes.values()}.values():
+                    self._conclude(whole, of_each[id(whole)], held)
             return
         held = held_parameters(watch.optimizers)
         found = [(weakref.ref(model), list(untaken_weights(model, held))) for model in watch.models]
@@ -85,7 +90,7 @@ class UntakenGradientsProbe(Probe):
         nbytes = sum(storages_of(gradients).values())
         if not nbytes or nbytes < (least_of_remark(watch.peak_bytes) or 0):
             return
-        whole = not any(id(parameter) in held for parameter in parameters_of(model))
+        whole = is_unheld(model, held)
         files = {frame.f_code.co_filename for frame in user_frames()}
         made = type(model) if whole or not watch.optimizers else type(watch.optimizers[0])
         self.report(

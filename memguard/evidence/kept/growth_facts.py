@@ -12,6 +12,7 @@ import torch
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.kept.census import ContainerGrowth, GraphsBelow, find_growth
 from memguard.evidence.kept.copies import copied_bytes
+from memguard.evidence.kept.outputs import outlives_its_turn
 from memguard.evidence.kept.views import RATIO, Line, PinnedStorage, ReportedViews, find_pins
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import outgrew
@@ -22,7 +23,7 @@ from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
 from memguard.source.sites import remedy_at
 from memguard.thresholds import NOTABLE_SHARE
-from memguard.torch_objects.storages import storages_of
+from memguard.torch_objects.storages import storage_key, storages_of
 
 MIN_PIN_BYTES = 64 * 1024
 MIN_ELEMENTS = 8
@@ -113,7 +114,7 @@ class GrownContainers:
             first_batch=max(watch.batch - passed, 0),
             bytes=growth.bytes * elements // growth.elements,
             bytes_per_batch=growth.bytes / batches,
-            bounded=self._is_bounded(growth),
+            bounded=self._is_bounded(growth) or self._ends_with_its_turn(growth),
             what="{count} elements of several tensors" if len(growth.newest) > 1 else None,
             numbers=growth.numbers,
             weights=growth.weights,
@@ -197,6 +198,14 @@ class GrownContainers:
         if outgrew(growth.length, growth.capacity):
             bounds &= ~Bound.MEASURED
         return bool(bounds if without is None else bounds & ~without)
+
+    def _ends_with_its_turn(self, growth: ContainerGrowth) -> bool:
+        watch, newest = self._watch, frozenset(growth.newest)
+        return bool(newest) and not outlives_its_turn(
+            lambda tensor: (key := storage_key(tensor)) is not None and key[0] in newest,
+            models=watch.models,
+            extra=watch.roots(),
+        )
 
     def _outgrew_what_limited(self, growth: ContainerGrowth) -> bool:
         """Whether it was told as limited by a number that it left behind since: one that learning waits for."""

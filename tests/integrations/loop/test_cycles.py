@@ -72,3 +72,22 @@ def test_turns_that_others_must_hear_of_are_left_alone() -> None:
     with_gradients = forward(1, ends=True, begins=True, stage=Stage.VALIDATION)
     for turn in (EVALUATED, nested, with_gradients):
         assert not found(turn * 200)
+
+
+def test_batches_before_an_evaluation_count_after_it() -> None:
+    """Epochs shorter than a settled loop come to one together, unless the turn was forgotten in between."""
+    evaluated = forward(1, begins=True, stage=Stage.VALIDATION, grad=False) * 3
+    epoch = SIMPLE * 20 + evaluated
+    symbols = [event.symbol for event in found(epoch * 6)]
+    assert symbols in [SIMPLE[i:] + SIMPLE[:i] for i in range(len(SIMPLE))]
+    finder = CycleFinder()
+    for _ in range(6):
+        assert not any(finder.push(symbol) for symbol in epoch)
+        finder.interrupt()
+        finder.forget(SIMPLE)
+
+
+def test_a_stretch_of_evaluation_is_a_loop_of_its_own() -> None:
+    """Its batches count together too; the training around it is another turn."""
+    evaluated = forward(1, ends=True, begins=True, stage=Stage.VALIDATION, grad=False)
+    assert len(found((SIMPLE * 5 + evaluated * 24) * 6)) == len(evaluated)
