@@ -21,7 +21,7 @@ from memguard.integrations.script import ScriptGuard
 from memguard.options import Options
 from memguard.recording.reader import Recording, find_recordings
 from memguard.records.stats import Stage
-from tests.hooks import hooks_inside
+from tests.hooks import hooks_everywhere, hooks_inside
 
 
 class Net(nn.Module):
@@ -251,6 +251,22 @@ def test_a_script_run_from_outside_tells_each_call_once(tmp_path: Path) -> None:
     assert summary is not None
     assert {stage: row.batches for stage, row in summary.stages.items()} == {Stage.TRAIN: 10, Stage.VALIDATION: 5}
     assert hooks_on(model) == 0
+
+
+def test_nothing_is_looked_for_while_the_program_has_a_guard_of_its_own(tmp_path: Path) -> None:
+    """Hooks on all modules would cost each call of each module; with the guard they come back."""
+    script = ScriptGuard(Options.make(logdir=tmp_path / "script", validation="warn"))
+    script.install()
+    assert len(hooks_everywhere()) == 2
+    net = Net()
+    guard = Guard([net], [], Options.make(logdir=tmp_path / "own"), quiet=True)
+    with guard:
+        guard.session.others.remove()
+        train(net, torch.optim.SGD(net.parameters(), lr=0.1))
+        assert len(hooks_everywhere()) == 0
+    assert len(hooks_everywhere()) == 2
+    script.remove("finished")
+    assert len(hooks_everywhere()) == 0
 
 
 def named(name: str, module: nn.Module) -> nn.Module:
