@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, final
 
@@ -17,6 +17,8 @@ from memguard.evidence.naming.call_stacks import Stack, asking_frame, stack_of
 from memguard.evidence.sizes import graph_bytes
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import place_of
+from memguard.heap.parameters import is_unheld
+from memguard.heap.roots import wholes_of
 from memguard.records.facts import NOWHERE, Place
 from memguard.source.model import SourceModel
 from memguard.thresholds import LEAST
@@ -87,6 +89,28 @@ class EvaluatedModel:
         if lines:
             self.place = min(lines, key=lambda site: (-self.sites[site][1], site.line or 0))
             self.asked = self.askers[self.place]
+
+    def join_parts(self, models: Mapping[tuple[int, bool], EvaluatedModel], held: Collection[int]) -> int:
+        """Is told of as the whole model, where it is a part of a frozen one whose method is called.
+
+        Args:
+            models: All of them, by identity and mode: the whole's other parts are told with it.
+            held: The parameters that optimizers hold, as `held_parameters` has them.
+
+        Returns:
+            Unused graphs of the part that has most; 0 where it is no part.
+        """
+        module = self.ref()
+        alive = {number: inner for (number, _), one in models.items() if (inner := one.ref()) is not None}
+        wholes = wholes_of(alive.values(), lambda outer: is_unheld(outer, held))
+        whole = wholes[id(module)] if module is not None else None
+        if whole is module or whole is None:
+            return 0
+        parts = [one for (number, _), one in models.items() if wholes.get(number) is whole]
+        for part in parts:
+            part.told = 2
+        self.name, self.bytes = type(whole).__name__, max((part.bytes or 0 for part in parts), default=0) or None
+        return max(part.unused for part in parts)
 
     def beside_it(self, models: Iterable[EvaluatedModel]) -> list[EvaluatedModel]:
         """Of the models that are evaluated, the others that the same function asks: one no_grad there is for all."""

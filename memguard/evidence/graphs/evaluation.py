@@ -25,8 +25,8 @@ from memguard.evidence.interface import Probe
 from memguard.evidence.naming.call_stacks import asking_frame, judging_frame, line_to_change, stack_of
 from memguard.evidence.sizes import graph_bytes
 from memguard.heap.frames import place_of
-from memguard.heap.parameters import held_parameters, is_optimized, is_unheld
-from memguard.heap.roots import submodules_of, wholes_of
+from memguard.heap.parameters import held_parameters, is_optimized
+from memguard.heap.roots import submodules_of
 from memguard.records.facts import NOWHERE, Place, UnusedGraphs
 from memguard.records.stats import Stage
 from memguard.source.fate import keeps_graph
@@ -368,7 +368,7 @@ class EvaluationProbe(Probe):
 
     def _tell(self, model: EvaluatedModel, place: Place, count: int, *, frozen: bool) -> None:
         if frozen:
-            count = max(count, self._join_parts(model))
+            count = max(count, model.join_parts(self._models, held_parameters(self.watch.optimizers)))
         else:
             told = (number for (number, training), one in self._models.items() if one.told and one.kept > training)
             self.watch.evaluated.update(told)
@@ -385,22 +385,6 @@ class EvaluationProbe(Probe):
                 kept=model.kept and not frozen,
             )
         )
-
-    def _join_parts(self, model: EvaluatedModel) -> int:
-        """Tells of a frozen model whose method is called in the place of its parts; how many graphs of it died."""
-        module, held = model.ref(), held_parameters(self.watch.optimizers)
-        alive = {number: inner for (number, _), one in self._models.items() if (inner := one.ref()) is not None}
-        if module is None:
-            return 0
-        wholes = wholes_of(alive.values(), lambda outer: is_unheld(outer, held))
-        whole = wholes[id(module)]
-        if whole is module:
-            return 0
-        parts = [one for (number, _), one in self._models.items() if wholes.get(number) is whole]
-        for part in parts:
-            part.told = 2
-        model.name, model.bytes = type(whole).__name__, max((part.bytes or 0 for part in parts), default=0) or None
-        return max(part.unused for part in parts)
 
     def _differentiates(self, model: EvaluatedModel) -> bool:
         if model.differentiates is None:
