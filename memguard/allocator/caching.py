@@ -150,7 +150,7 @@ class CachingAllocator:
             self._events.process()
         size = (nbytes + 511) & ~511 if self._rounds_to_512 else self.config.round_size(nbytes)
         pools = self._pools
-        if pool is DEFAULT_POOL:
+        if pool is DEFAULT_POOL:  # written out, for every allocation passes here
             blocks = pools.small if size <= SMALL_BYTES else pools.large
         else:
             blocks = pools.get(pool, size <= SMALL_BYTES)

@@ -29,7 +29,7 @@ class Fit:
 
     def take(self, pool: BlockPool, stream: int, size: int) -> Block | None:
         """The smallest free block that is large enough, out of its pool (C++: ``get_free_block``)."""
-        if self._segments.limit is not None and self._segments.collects_garbage:
+        if self._segments.limit is not None and self._segments.collects_garbage:  # without a limit one call less
             pool.get_free_blocks_call_count += 1
         free = pool.free[stream]
         at = bisect_left(free, (size,))

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from memguard.heap.roots import instances_of
-from memguard.torch_objects.module_parts import parameters_of, parts_of, stepped_by
+from memguard.torch_objects.module_parts import children_of, parameters_of, parts_of, stepped_by
 
 
 @final
@@ -68,6 +68,30 @@ def held_parameters(optimizers: Iterable[torch.optim.Optimizer] | None = None) -
 def is_unheld(module: nn.Module, held: Collection[int]) -> bool:
     """Whether none of a module's parameters is among those held, as `held_parameters` has them."""
     return not any(id(parameter) in held for parameter in parameters_of(module))
+
+
+MAX_AROUND = 64
+
+
+def frozen_wholes(modules: Iterable[nn.Module], held: Collection[int]) -> dict[int, nn.Module]:
+    """For each module, by its identity, the outermost module around it of which no parameter is held; else itself.
+
+    A model whose methods are called, and never the model, is known by its parts alone. Goes over all objects.
+    """
+    around: dict[int, nn.Module] = {}
+    for outer in instances_of(nn.Module):
+        for child in children_of(outer):
+            around.setdefault(id(child), outer)
+    wholes: dict[int, nn.Module] = {}
+    for module in modules:
+        whole = module
+        for _ in range(MAX_AROUND):
+            wider = around.get(id(whole))
+            if wider is None or not is_unheld(wider, held):
+                break
+            whole = wider
+        wholes[id(module)] = whole
+    return wholes
 
 
 def is_optimized(models: Iterable[nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> bool:

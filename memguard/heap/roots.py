@@ -13,12 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, final
 
 import torch
-from torch import nn
 
 from memguard.heap.attributes import attributes_of, is_user_class
 from memguard.heap.children import Scope
 from memguard.heap.frames import LIBRARIES, is_user_file
-from memguard.torch_objects.module_parts import children_of
 
 Root = tuple[str, object, int]
 """Kind, name and number of a root: ("frame", code's place, 0), ("model", "", 1), ("extra", "trainer", 0)."""
@@ -134,34 +132,8 @@ def submodules_of(model: Any, seen: set[int]) -> Iterator[object]:
             stack.extend(child for child in reversed(list(dict.values(children))) if child is not None)
 
 
-def wholes_of(modules: Iterable[nn.Module], is_one: Callable[[nn.Module], bool]) -> dict[int, nn.Module]:
-    """For each module, by its identity, the outermost one that it is a part of; else itself.
-
-    A model whose methods are called, and never the model, is heard of by its parts alone. Goes over all objects.
-
-    Args:
-        modules: Those that are called.
-        is_one: Whether a module around one of them is still one with it.
-    """
-    around: dict[int, nn.Module] = {}
-    for outer in instances_of(nn.Module):
-        for child in children_of(outer):
-            around.setdefault(id(child), outer)
-    wholes: dict[int, nn.Module] = {}
-    for module in modules:
-        whole = module
-        for _ in range(MAX_AROUND):
-            wider = around.get(id(whole))
-            if wider is None or not is_one(wider):
-                break
-            whole = wider
-        wholes[id(module)] = whole
-    return wholes
-
-
 T = TypeVar("T")
 
-MAX_AROUND = 64
 MAX_CLIMB = 6
 MAX_FRONT = 8
 MAX_OBJECTS = 500_000

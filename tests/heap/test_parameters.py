@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import memguard
-from memguard.heap.parameters import ParameterAt, gradients_at, trainable
+from memguard.heap.parameters import ParameterAt, frozen_wholes, gradients_at, held_parameters, trainable
 
 
 @pytest.fixture
@@ -73,3 +73,14 @@ def test_gradients_of_a_scripted_module_are_found() -> None:
     assert gradients_at(places) == []
     model(torch.ones(1, 2)).sum().backward()
     assert [gradient.shape for gradient in gradients_at(places)] == [(2, 2), (2,)]
+
+
+def test_a_part_belongs_to_the_largest_module_without_a_held_parameter() -> None:
+    """A reference inside a training module is not the module; a part of what is trained stands for itself."""
+    reference, policy = (nn.Sequential(nn.Sequential(nn.Linear(2, 2)), nn.ReLU()) for _ in range(2))
+    training = nn.ModuleDict({"reference": reference, "policy": policy})
+    held = {id(parameter) for parameter in policy.parameters()}
+    frozen, trained = reference[0][0], policy[0][0]
+    wholes = frozen_wholes([frozen, trained], held)
+    assert wholes == {id(frozen): reference, id(trained): trained}
+    assert frozen_wholes([frozen], held_parameters([]))[id(frozen)] is training

@@ -17,8 +17,7 @@ from memguard.evidence.naming.call_stacks import Stack, asking_frame, stack_of
 from memguard.evidence.sizes import graph_bytes
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import place_of
-from memguard.heap.parameters import is_unheld
-from memguard.heap.roots import wholes_of
+from memguard.heap.parameters import frozen_wholes
 from memguard.records.facts import NOWHERE, Place
 from memguard.source.model import SourceModel
 from memguard.thresholds import LEAST
@@ -91,10 +90,10 @@ class EvaluatedModel:
             self.asked = self.askers[self.place]
 
     def join_parts(self, models: Mapping[tuple[int, bool], EvaluatedModel], held: Collection[int]) -> int:
-        """Is told of as the whole model, where it is a part of a frozen one whose method is called.
+        """Stands for the whole model from now on, if it is a part of a frozen one of which a method is called.
 
         Args:
-            models: All of them, by identity and mode: the whole's other parts are told with it.
+            models: All evaluated models, by identity and mode. The other parts are not reported any more.
             held: The parameters that optimizers hold, as `held_parameters` has them.
 
         Returns:
@@ -102,7 +101,7 @@ class EvaluatedModel:
         """
         module = self.ref()
         alive = {number: inner for (number, _), one in models.items() if (inner := one.ref()) is not None}
-        wholes = wholes_of(alive.values(), lambda outer: is_unheld(outer, held))
+        wholes = frozen_wholes(alive.values(), held)
         whole = wholes[id(module)] if module is not None else None
         if whole is module or whole is None:
             return 0

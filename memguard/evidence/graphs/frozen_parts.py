@@ -25,8 +25,8 @@ from memguard.heap.attributes import attributes_of
 from memguard.heap.children import children
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import place_of, read_locals, user_frames
-from memguard.heap.parameters import held_parameters, is_optimized, is_unheld
-from memguard.heap.roots import submodules_of, wholes_of
+from memguard.heap.parameters import frozen_wholes, held_parameters, is_optimized, is_unheld
+from memguard.heap.roots import submodules_of
 from memguard.records.facts import NOWHERE, Place, UnusedGraphs
 from memguard.records.stats import Stage
 from memguard.torch_objects.hidden_hooks import HiddenHook, without_number
@@ -196,7 +196,7 @@ class InnerFrozenProbe(Probe):
                 self._hook_parts(model, held)
             elif used >= MIN_USED and not unused:  # not trained itself: a teacher, or a loss with one inside
                 frozen.append(model)
-        wholes = wholes_of(frozen, lambda outer: is_unheld(outer, held)) if frozen else {}
+        wholes = frozen_wholes(frozen, held) if frozen else {}
         for model in frozen:
             if all(part.ref() is not wholes[id(model)] for part in self._parts):
                 self._hook(wholes[id(model)], model)

@@ -15,8 +15,7 @@ from memguard.evidence.interface import Probe
 from memguard.evidence.sizes import graph_bytes
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import call_site, find_only_call, user_frames
-from memguard.heap.parameters import ParameterAt, held_parameters, is_unheld, trainable
-from memguard.heap.roots import wholes_of
+from memguard.heap.parameters import ParameterAt, frozen_wholes, held_parameters, is_unheld, trainable
 from memguard.records.facts import NOWHERE, Place, UntakenGradients, UnusedGraphs
 from memguard.thresholds import least_of_remark
 from memguard.torch_objects.module_parts import gradient_of
@@ -70,7 +69,7 @@ class UntakenGradientsProbe(Probe):
             if any(untaken for _, untaken in kept):
                 held = held_parameters()  # of optimizers too that have not stepped yet; finding them takes long
                 alive = [(model, untaken) for ref, untaken in kept if (model := ref()) is not None]
-                wholes = wholes_of([model for model, _ in alive], lambda outer: is_unheld(outer, held))
+                wholes = frozen_wholes([model for model, _ in alive], held)
                 of_each: dict[int, list[Untaken]] = {}
                 for model, untaken in alive:
                     of_each.setdefault(id(wholes[id(model)]), []).extend(untaken)

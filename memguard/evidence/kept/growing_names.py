@@ -350,7 +350,7 @@ class GrowingNamesProbe(Probe):
                 self._waiting[name] = newer
 
     def _with_rate(self, fact: KeptOutputs, name: Name) -> KeptOutputs:
-        """A fact with the rate at which its holder grew lately, where that is higher than was told."""
+        """A fact with the rate at which its holder grew lately, where that is the higher one."""
         nbytes, batch = self._sizes.setdefault(name, (fact.bytes, fact.batch))
         if fact.batch - batch < RATE_BATCHES or fact.weights or fact.measured:  # those come now and then
             return fact

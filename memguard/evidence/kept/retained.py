@@ -1,6 +1,6 @@
 """What each name keeps in all: every storage below it, each once, with parameters, gradients and what graphs saved.
 
-So what is told of a holder is measured anew, as the run goes on and as it ends.
+So the size of each reported holder is measured again as the run goes on, and as it ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was told as kept is measured again as the run goes on."""
+"""The size of a reported holder is measured again as the run goes on."""
 
 from __future__ import annotations
 
