@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from memguard.autograd.reach import Reach
 from memguard.evidence.naming.holders import Holder, HolderSearch
+from memguard.heap.frames import user_frames
 from memguard.records.stats import Stage
 
 KEY = "tests.evidence.scripts"
@@ -77,7 +78,7 @@ class Ledger:
     def name(self, frame: types.FrameType) -> None:
         extra = self.extra() if self.extra is not None else ()
         models = [model for ref in self.roots.values() if (model := ref()) is not None]
-        search = HolderSearch(models=models, extra=extra, frame=frame)
+        search = HolderSearch(models=models, extra=extra, frames=user_frames(frame))
         if self.graph:
             reach = Reach(KEY, lambda mark: mark.step <= self.step - 3)
             self.holders = search.find(reach, stage=self.stage, passes=reach.passes)

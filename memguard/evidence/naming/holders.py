@@ -70,7 +70,7 @@ class HolderSearch:
     Args:
         models: Watched root models.
         extra: Further objects by name where a holder may hang: trainer, callbacks, metrics, data module.
-        frame: Where the stack begins; the caller's frame if not given.
+        frames: The user's frames, innermost first; those that run if not given.
         walk: Whether to walk from these roots at once; else the garbage collector alone is asked.
         stage: The stage that is under way, where it matters to what grows.
         calling: Functions that were seen to call a model while graphs piled up.
@@ -84,12 +84,12 @@ class HolderSearch:
         *,
         models: Iterable[object] = (),
         extra: Iterable[tuple[str, object]] = (),
-        frame: types.FrameType | None = None,
+        frames: Iterable[types.FrameType] | None = None,
         walk: bool = True,
         stage: Stage | None = None,
         calling: Iterable[tuple[str, int]] = (),
     ) -> None:
-        self.frames = list(user_frames(sys._getframe(1) if frame is None else frame))
+        self.frames = list(user_frames(sys._getframe(1)) if frames is None else frames)
         self.budget = Budget(MAX_SECONDS)  # half for the walk, a quarter for the judge, the rest for reading sources
         self.sources = Sources(is_late=self.budget.is_spent)
         self.cells = cells_of(self.frames)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from memguard.autograd.graph import SHOWS_SAVED, iter_nodes, leaves_of, saved_tensors
-from memguard.evidence.oom.variables import Stack
+from memguard.evidence.oom.stack import Stack
 from memguard.heap.attributes import is_tensor_class
 from memguard.heap.containers import tensors_in
 from memguard.torch_objects.module_parts import named_buffers_of, named_parameters_of
@@ -23,6 +23,8 @@ from memguard.torch_objects.storages import main_storage, storage_key
 TOP = 10
 ROWS = 2
 """Data so many times what a graph saved of it: a table of which this batch used some rows, and no activation."""
+FIXED = ("parameters", "buffers", "gradients", "optimizer_state")
+"""Owners whose memory stays whatever the batch."""
 MAX_NODES = 200_000
 MAX_NODES_IN_ALL = 300_000
 """Nodes of graphs in all walks together, about 3 microseconds each. Counted, so that a slow or busy machine tells the
@@ -95,8 +97,12 @@ class Census:
             key = self.key_of(saved)
             if key is not None:
                 found[key] = self.size[key]
-        fixed = ("parameters", "buffers", "gradients", "optimizer_state")
-        return {key: size for key, size in found.items() if self.owner.get(key) not in fixed}
+        return {key: size for key, size in found.items() if self.owner.get(key) not in FIXED}
+
+    def may_be_kept(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor takes memory of the guarded device, and is no weight or the like."""
+        key = self.key_of(tensor)
+        return key is not None and self.owner.get(key) not in FIXED
 
     def walk(self, nodes: Iterable[Any], leaves: set[int] | None = None) -> Iterator[tuple[torch.Tensor, str]]:
         """The tensors that graphs saved, with the name of the node; parameters' ids go into `leaves`."""

@@ -2,109 +2,149 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import FrameType
-from typing import Any
 
 import torch
 
+from memguard.evidence.naming.groups import Group, grouped
+from memguard.evidence.naming.holders import HolderSearch
+from memguard.evidence.naming.names import NAMES, capacity_of, growing, text_of
 from memguard.evidence.oom.census import TOP, Census
-from memguard.evidence.oom.variables import (
-    Feedback,
-    Stack,
-    Variable,
-    filling_statement,
-    holder_of,
-    items_of,
-    variables_of,
-)
-from memguard.heap.attributes import is_tensor, is_user_class
-from memguard.heap.containers import container_of, tensors_in
-from memguard.heap.frames import failed_frames, is_user_frame, place_of, read_locals
+from memguard.evidence.oom.stack import Stack
+from memguard.heap.attributes import attributes_of, is_user_class
+from memguard.heap.children import Scope, Via
+from memguard.heap.containers import all_of, container_of, tensors_in
+from memguard.heap.frames import failed_frames, is_module_level, is_user_frame, place_of, read_locals
+from memguard.heap.snapshot import FAILURES, long_containers
+from memguard.heap.walk import Link
 from memguard.postmortem.scene import HeldException, KeptTensors, TopLine
 from memguard.records.facts import NOWHERE, Place
-from memguard.source.model import Sources
+from memguard.source.model import SourceModel
+from memguard.source.stores import feedback_of, filled_at
 
 MOST_CANDIDATES = 64
 MOST_HOARDS = 8
+MOST_ITEMS = 4096
 ALIKE = 0.8
 """Share of the heaviest hoard's bytes from which another one reaches the same tensors."""
 
 
-def find_hoards(census: Census, stack: Stack) -> tuple[KeptTensors, ...]:
-    """Variables and attributes of the user's running code that hold many tensors, the heaviest first.
+def find_hoards(census: Census, stack: Stack, search: HolderSearch) -> tuple[KeptTensors, ...]:
+    """Names in reach of the user's running code that hold many tensors, the heaviest first.
 
     Of several that reach the same graphs, the one comes first that takes its last value into the next; then the
     outermost, for what is piled up over batches lies in the loop, not in what it calls.
     """
-    candidates: list[tuple[list[Variable], list[torch.Tensor]]] = []
-    seen: dict[int, list[Variable]] = {}
-    for variable in variables_of(stack):
-        if (names := seen.get(id(variable.value))) is not None:
-            names.append(variable)
-            continue
-        seen[id(variable.value)] = names = [variable]
-        tensors = [tensor for tensor in _tensors_of(variable.value) if census.key_of(tensor) is not None]
-        if len(tensors) >= 3 or any(tensor.grad_fn is not None for tensor in tensors):
-            candidates.append((names, tensors))
-    candidates.sort(key=lambda each: -len(each[1]))
-    # What a loop inside a model's forward hands on ends with the forward.
-    feedback = Feedback({frame.f_code for frame in stack.frames[: stack.outside]})
-    found = [_hoard(census, *each, feedback) for each in reversed(candidates[:MOST_CANDIDATES])]
+    met = [leaf for leaf in search.snapshot.tensors if not any(map(_is_failure, leaf.trail()))]
+    groups = grouped((leaf, 0) for leaf in (*met, *_not_sampled(met)) if census.may_be_kept(leaf.value))
+    candidates = [group for group in groups if group.link.via in NAMES and _may_be_hoard(group)]
+    candidates.sort(key=lambda group: -len(group.leaves))
+    found = [(_hoard(census, stack, group), group) for group in reversed(candidates[:MOST_CANDIDATES])]
     hoards = sorted((each for each in found if each[0].bytes), key=lambda each: -each[0].bytes)
-    if not hoards:
-        return ()
-    most = hoards[0][0].bytes
+    most = hoards[0][0].bytes if hoards else 0
     hoards.sort(key=lambda each: not (each[0].feeds and each[0].bytes >= ALIKE * most))
-    sources = Sources()
-    return tuple(_where_it_fills(*each, sources) for each in hoards[:MOST_HOARDS])
+    return tuple(_placed(*each, search) for each in hoards[:MOST_HOARDS])
 
 
-def _where_it_fills(hoard: KeptTensors, variable: Variable, sources: Sources) -> KeptTensors:
-    """With the line that adds to it, where that is in another function than the one that runs."""
-    if hoard.feeds is not None or hoard.filling or (found := filling_statement(variable, sources)) is None:
-        return hoard
-    return replace(hoard, place=replace(hoard.place, file=found.file, line=found.line, function=found.function))
+def _is_failure(link: Link) -> bool:
+    return issubclass(type(link.value), FAILURES)
 
 
-def _hoard(
-    census: Census, names: list[Variable], tensors: list[torch.Tensor], feedback: Feedback
-) -> tuple[KeptTensors, Variable]:
-    """What a variable holds, and the one of its names that tells most."""
-    variable = names[0]
+def _not_sampled(links: Sequence[Link]) -> Iterator[Link]:
+    """Links to the other tensors in long containers, in objects of the user's too."""
+    met = {id(link.value) for link in links}
+    for container in long_containers(links):
+        for item in all_of(container.value)[:MOST_ITEMS]:
+            for tensor in tensors_in(attributes_of(item) if is_user_class(type(item)) else item, 2):
+                if id(tensor) not in met:
+                    met.add(id(tensor))
+                    yield Link(tensor, Via.ITEM, None, container, container.depth + 1)
+
+
+def _may_be_hoard(group: Group) -> bool:
+    return len(group.leaves) >= 3 or any(leaf.value.grad_fn is not None for leaf in group.leaves)
+
+
+def _hoard(census: Census, stack: Stack, group: Group) -> KeptTensors:
+    """What a name holds, and where the program stands in the loop that makes it hold more."""
+    tensors = [leaf.value for leaf in group.leaves]
     keys = census.reach(tensors)
-    own = {key for tensor in tensors if (key := census.key_of(tensor)) is not None}
+    own = {census.key_of(tensor) for tensor in tensors}
     total = sum(keys.values())
-    direct = sum(size for key, size in keys.items() if key in own)
-    graph = total > 2 * direct
+    graph = total > 2 * sum(size for key, size in keys.items() if key in own)
+    name, frame, place = str(group.link.key), _frame_of(group.link, stack), NOWHERE
     feeds: str | None = None
     line: int | None = None
-    for name in names if graph and len(tensors) == 1 else ():  # what a function is given, its caller may carry
-        feeds, line = feedback.of(name)
-        if feeds is not None:
-            variable = name
-            break
-    filling = feedback.filled_at(variable)
-    place = replace(variable.place, holder=variable.name, line=line or filling or variable.place.line)
-    most = variable.value.maxlen if issubclass(type(variable.value), deque) else None  # type: ignore[attr-defined]
-    attached = any(tensor.grad_fn is not None for tensor in tensors)
-    hoard = KeptTensors(
+    if frame is not None and graph and len(tensors) == 1 and frame not in stack.frames[: stack.outside]:
+        feeds, line = _feedback(frame, name)  # what a loop inside a model's forward hands on ends with the forward
+    filled = _filled_at(frame, name) if frame is not None else None
+    if frame is not None and (line or filled):
+        place = replace(place_of(frame), line=line or filled, holder=name)
+    return KeptTensors(
         place=place,
         tensors=len(tensors),
         bytes=total,
         graph=graph,
-        attached=attached,
+        attached=any(tensor.grad_fn is not None for tensor in tensors),
         feeds=feeds,
-        most=most,
-        reset=next((name.reset for name in reversed(names) if name.reset), None),
-        filling=filling is not None,
+        reset=_reset_of(group.link),
+        filling=filled is not None,
     )
-    return hoard, variable
 
 
-def find_exceptions(census: Census, stack: Stack) -> tuple[HeldException, ...]:
+def _placed(hoard: KeptTensors, group: Group, search: HolderSearch) -> KeptTensors:
+    """With the line that fills it, where the program does not stand there, and how many it will ever hold."""
+    place = hoard.place if hoard.place.holder else search.by_holder([(group.leaves[-1], 0)])[0][0].place
+    return replace(hoard, place=place, most=capacity_of(growing(group.leaves[-1]), place.file, place.holder))
+
+
+def _frame_of(name: Link, stack: Stack) -> FrameType | None:
+    """The running frame that has a variable."""
+    scope = name.parent.value if name.parent is not None else None
+    if type(scope) is not Scope:
+        return None
+    for frame in stack.frames:
+        code = frame.f_code
+        first = 0 if is_module_level(code) else code.co_firstlineno
+        if (code.co_filename, first) == (scope.file, scope.first_line):
+            return frame
+    return None
+
+
+def _reset_of(name: Link) -> str | None:
+    """The object that has an attribute, where that has a method ``reset``: a metric."""
+    owner = name.parent if name.via is Via.ATTRIBUTE else None
+    if owner is None or not callable(getattr(type(owner.value), "reset", None)):
+        return None
+    return text_of(owner) if owner.via in NAMES and owner.key != "self" else type(owner.value).__name__
+
+
+def _feedback(frame: FrameType, name: str) -> tuple[str | None, int | None]:
+    """``"carried"`` or ``"added"`` with the statement's line, where a loop makes a variable from its last value."""
+    code = frame.f_code
+    scope = SourceModel.of(code.co_filename).scope_of(code.co_firstlineno, code.co_name)
+    return feedback_of(scope, name) if scope is not None else (None, None)
+
+
+def _filled_at(frame: FrameType, name: str) -> int | None:
+    """The line at which the loop where a function stands adds to one of its variables; None without one."""
+    code = frame.f_code
+    model = SourceModel.of(code.co_filename)
+    scope = model.scope_of(code.co_firstlineno, code.co_name)
+    return filled_at(model, scope, name, frame.f_lineno) if scope is not None else None
+
+
+def place_holding(thing: object, search: HolderSearch) -> Place:
+    """The name that holds an object, and the statement that puts it there; nowhere without one."""
+    for link in search.snapshot.links:
+        if link.value is thing and link.via not in (Via.PART, Via.ROOT):
+            return search.cause(link)
+    return NOWHERE
+
+
+def find_exceptions(census: Census, stack: Stack, search: HolderSearch) -> tuple[HeldException, ...]:
     """Exceptions whose finished frames hold tensors that nothing running holds, the heaviest first."""
     needed: dict[int, int] | None = None
     found = []
@@ -117,7 +157,7 @@ def find_exceptions(census: Census, stack: Stack) -> tuple[HeldException, ...]:
         exclusive = sum(size for key, size in census.reach(tensors).items() if key not in needed)
         if exclusive:
             handling = id(error) in stack.handled
-            holder = NOWHERE if handling else _holder(census, stack, error)
+            holder = NOWHERE if handling else _holder(census, search, error)
             found.append(
                 HeldException(
                     exception=type(error).__name__,
@@ -150,22 +190,13 @@ def _held_by(census: Census, stack: Stack, error: BaseException) -> tuple[list[t
     return tensors, tuple(dict.fromkeys(name for _, name in names)), place
 
 
-def _holder(census: Census, stack: Stack, error: BaseException) -> Place:
+def _holder(census: Census, search: HolderSearch, error: BaseException) -> Place:
     """The variable that holds an error, or one that was raised from it."""
     for each in (error, *(other for other in census.exceptions if error in (other.__cause__, other.__context__))):
-        place = holder_of(each, stack)
+        place = place_holding(each, search)
         if place.holder:
             return place
     return NOWHERE
-
-
-def _tensors_of(value: Any) -> list[torch.Tensor]:
-    if is_tensor(value):
-        return [value]
-    found: list[torch.Tensor] = []
-    for item in items_of(value):
-        found += tensors_in(vars(item) if is_user_class(type(item)) and hasattr(item, "__dict__") else item, 2)
-    return found
 
 
 def _in_use(stack: Stack) -> Iterator[torch.Tensor]:
@@ -180,13 +211,13 @@ def claim_locals(census: Census, stack: Stack) -> tuple[TopLine, ...]:
     What a loop outside of all models has put into a list, round by round, is no temporary but kept. A storage counts
     for the innermost frame that has it.
     """
-    lines, counted, feedback = [], set[int](), Feedback(set())
+    lines, counted = [], set[int]()
     for index, frame in enumerate(stack.frames):
         own: dict[int, int] = {}
         place = place_of(frame)
         ours = str(frame.f_globals.get("__name__")).partition(".")[0] == "memguard"
         for name, value in read_locals(frame).items():
-            piled = index >= stack.outside and _is_piled(Variable(name, value, place, frame.f_code), frame, feedback)
+            piled = index >= stack.outside and _is_piled(name, value, frame)
             for tensor in _each_in(value) if piled else tensors_in(value, 2):
                 key = census.key_of(tensor)
                 if key is None:
@@ -202,13 +233,13 @@ def claim_locals(census: Census, stack: Stack) -> tuple[TopLine, ...]:
     return tuple(sorted((line for line in lines if line.bytes), key=lambda line: -line.bytes)[:TOP])
 
 
-def _is_piled(variable: Variable, frame: FrameType, feedback: Feedback) -> bool:
-    if container_of(type(variable.value)) is None or not is_user_frame(frame):
+def _is_piled(name: str, value: object, frame: FrameType) -> bool:
+    if container_of(type(value)) is None or not is_user_frame(frame):
         return False
-    return next(_each_in(variable.value), None) is not None and feedback.filled_at(variable) is not None
+    return next(_each_in(value), None) is not None and _filled_at(frame, name) is not None
 
 
 def _each_in(value: object) -> Iterator[torch.Tensor]:
     """The tensors of a container, of more than one look into a variable takes."""
-    for item in items_of(value):
+    for item in all_of(value)[:MOST_ITEMS]:
         yield from tensors_in(item, 2)

@@ -16,6 +16,7 @@ from torch import nn
 
 from memguard.autograd.graph import SHOWS_SAVED, leaves_of
 from memguard.evidence.host.datasets import batching_place
+from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.oom.census import (
     MAX_NODES,
     MAX_NODES_IN_ALL,
@@ -27,10 +28,11 @@ from memguard.evidence.oom.census import (
     collect,
     root_modules,
 )
-from memguard.evidence.oom.holders import claim_locals, find_exceptions, find_hoards
-from memguard.evidence.oom.variables import Stack, holder_of, is_unused
+from memguard.evidence.oom.holders import claim_locals, find_exceptions, find_hoards, place_holding
+from memguard.evidence.oom.stack import Stack, is_unused
 from memguard.evidence.owners import state_tensors
 from memguard.heap.containers import tensors_in
+from memguard.heap.frames import is_user_frame
 from memguard.heap.parameters import held_parameters
 from memguard.postmortem.scene import OWNERS, HeldModel, Objects, OptimizerUse, TopTensor, Trainable
 from memguard.torch_objects.module_parts import buffers_of, gradient_of, gradients_of, parameters_of, parts_of
@@ -73,15 +75,15 @@ def examine(
     reached = sum(id(parameter) in leaves for parameter in parameters)
     census.nodes_left = max(census.nodes_left, MAX_NODES_IN_ALL // 2)
     gradients = gradients_of(parameters)
-    hoards = find_hoards(census, stack)
+    search = HolderSearch(frames=filter(is_user_frame, stack.frames))
     model = stack.model or next((root for root in roots if id(root) in current), None)
     return Objects(
         owners=owners,
         tensors=_top(census),
         lines=lines,
-        models=_models(census, roots, current, states, stack),
-        hoards=hoards,
-        exceptions=find_exceptions(census, stack),
+        models=_models(census, roots, current, search),
+        hoards=find_hoards(census, stack, search),
+        exceptions=find_exceptions(census, stack, search),
         optimizers=tuple(_uses(census, stack, states, optimizer_steps)),
         forward_share=reached / len(parameters) if parameters else None,
         trainable_bytes=_bytes(census, parameters),
@@ -141,9 +143,7 @@ def _current(stack: Stack, roots: list[nn.Module], is_recent: Callable[[nn.Modul
     }
 
 
-def _models(
-    census: Census, roots: list[nn.Module], current: set[int], states: dict[int, int], stack: Stack
-) -> tuple[HeldModel, ...]:
+def _models(census: Census, roots: list[nn.Module], current: set[int], search: HolderSearch) -> tuple[HeldModel, ...]:
     found = []
     for root in roots:
         tensors = [*parameters_of(root), *buffers_of(root)]
@@ -158,7 +158,7 @@ def _models(
         nbytes = _bytes(census, tensors)
         if nbytes:
             used = id(root) in current
-            holder = None if used else holder_of(root, stack).holder
+            holder = None if used else place_holding(root, search).holder
             found.append(HeldModel(name=type(root).__name__, bytes=nbytes, current=used, holder=holder))
     return tuple(sorted(found, key=lambda model: -model.bytes))
 

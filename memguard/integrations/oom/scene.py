@@ -21,7 +21,7 @@ from memguard.clocks import perf_counter
 from memguard.evidence.oom.errors import is_host_oom
 from memguard.evidence.oom.errors import requested_bytes as requested_in
 from memguard.evidence.oom.objects import examine
-from memguard.evidence.oom.variables import stack_of
+from memguard.evidence.oom.stack import stack_of
 from memguard.integrations.loop.forward_count import ForwardCount
 from memguard.postmortem import Scene
 from memguard.postmortem.estimate import room_bytes

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from memguard.evidence.naming.holders import Holder, HolderSearch
+from memguard.heap.frames import user_frames
 from tests.evidence.scripts import marked_lines, run
 
 VARIED: dict[str, tuple[str, str]] = {}
@@ -65,7 +66,9 @@ def test_cells_of_a_notebook_share_their_globals(monkeypatch: pytest.MonkeyPatch
     }
 
     def name() -> tuple[Holder, ...]:
-        return HolderSearch(frame=sys._getframe(1)).find(lambda tensor: 8 if tensor.numel() == 2 else None, graph=False)
+        return HolderSearch(frames=user_frames(sys._getframe(1))).find(
+            lambda tensor: 8 if tensor.numel() == 2 else None, graph=False
+        )
 
     notebook = types.ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", notebook)

@@ -7,9 +7,10 @@ import sys
 
 import torch
 
+from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.oom.census import Census
 from memguard.evidence.oom.holders import find_hoards
-from memguard.evidence.oom.variables import Stack
+from memguard.evidence.oom.stack import Stack
 from memguard.postmortem.scene import KeptTensors
 
 
@@ -17,7 +18,8 @@ def heaviest() -> KeptTensors:
     """The caller's variable that holds most."""
     stack = Stack([sys._getframe(1)])
     try:
-        return find_hoards(Census(lambda tensor: True, lambda address, nbytes: nbytes), stack)[0]
+        census = Census(lambda tensor: True, lambda address, nbytes: nbytes)
+        return find_hoards(census, stack, HolderSearch(frames=stack.frames))[0]
     finally:
         stack.frames.clear()
 
@@ -62,5 +64,5 @@ def test_what_another_function_fills_has_that_functions_line() -> None:
     for _ in range(4):
         meter.add(torch.ones(64))
     hoard = heaviest()
-    assert (hoard.place.holder, hoard.place.function) == ("meter.rows", "Meter.add")
+    assert (hoard.place.holder, hoard.place.function) == ("Meter.rows", "Meter.add")
     assert "self.rows.append" in linecache.getline(__file__, hoard.place.line or 0)

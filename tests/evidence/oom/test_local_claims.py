@@ -10,7 +10,7 @@ from torch import nn
 
 from memguard.evidence.oom.census import Census
 from memguard.evidence.oom.holders import claim_locals
-from memguard.evidence.oom.variables import Stack, stack_of
+from memguard.evidence.oom.stack import Stack, stack_of
 from memguard.postmortem.scene import TopLine
 
 KIB = 1024

@@ -7,7 +7,7 @@ import sys
 import torch
 from torch import nn
 
-from memguard.evidence.oom.variables import Stack, stack_of
+from memguard.evidence.oom.stack import Stack, stack_of
 from memguard.records.facts import NOWHERE
 
 
