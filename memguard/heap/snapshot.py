@@ -10,7 +10,7 @@ from typing import Any, Final, final
 
 import torch
 
-from memguard.heap.attributes import is_tensor
+from memguard.heap.attributes import attributes_of, is_tensor, is_user_class
 from memguard.heap.children import ChildReader, Via
 from memguard.heap.containers import FULL, all_of, container_of, length_of, tensors_in
 from memguard.heap.walk import Link, Walk
@@ -144,13 +144,19 @@ def long_containers(links: Iterable[Link]) -> list[Link]:
     ]
 
 
-def unsampled_tensors(links: Iterable[Link]) -> Iterator[Link]:
-    """Links to the other tensors, each once, in the long containers that lead to some tensors."""
+def unsampled_tensors(links: Iterable[Link], *, inside: bool = False) -> Iterator[Link]:
+    """Links to the other tensors, each once, in the long containers that lead to some tensors.
+
+    Args:
+        links: Lead to the tensors.
+        inside: Whether to look into the attributes of the user's objects as well.
+    """
     links = list(links)
     met = {id(link.value) for link in links}
     for container in long_containers(links):
         for element in all_of(container.value):
-            for tensor in tensors_in(element, DEPTH):
+            has_parts = inside and is_user_class(type(element))
+            for tensor in tensors_in(attributes_of(element) if has_parts else element, DEPTH):
                 if id(tensor) not in met:
                     met.add(id(tensor))
                     yield Link(tensor, Via.ITEM, None, container, container.depth + 1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from types import FrameType
 
 import torch
@@ -13,20 +14,21 @@ from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import NAMES, capacity_of, growing, text_of
 from memguard.evidence.oom.census import TOP, Census
 from memguard.evidence.oom.stack import Stack
-from memguard.heap.attributes import attributes_of, is_user_class
 from memguard.heap.children import Scope, Via
 from memguard.heap.containers import all_of, container_of, tensors_in
 from memguard.heap.frames import failed_frames, is_module_level, is_user_frame, place_of, read_locals
-from memguard.heap.snapshot import FAILURES, long_containers
+from memguard.heap.snapshot import FAILURES, unsampled_tensors
 from memguard.heap.walk import Link
 from memguard.postmortem.scene import HeldException, KeptTensors, TopLine
 from memguard.records.facts import NOWHERE, Place
 from memguard.source.model import SourceModel
+from memguard.source.scopes import Scope as SourceScope
 from memguard.source.stores import feedback_of, filled_at
 
 MOST_CANDIDATES = 64
 MOST_HOARDS = 8
-MOST_ITEMS = 4096
+MOST_TENSORS = 32_768
+"""In long containers, besides those that the walk met."""
 ALIKE = 0.8
 """Share of the heaviest hoard's bytes from which another one reaches the same tensors."""
 
@@ -38,7 +40,8 @@ def find_hoards(census: Census, stack: Stack, search: HolderSearch) -> tuple[Kep
     outermost, for what is piled up over batches lies in the loop, not in what it calls.
     """
     met = [leaf for leaf in search.snapshot.tensors if not any(map(_is_failure, leaf.trail()))]
-    groups = grouped((leaf, 0) for leaf in (*met, *_not_sampled(met)) if census.may_be_kept(leaf.value))
+    leaves = (*met, *islice(unsampled_tensors(met, inside=True), MOST_TENSORS))
+    groups = grouped((leaf, 0) for leaf in leaves if census.may_be_kept(leaf.value))
     candidates = [group for group in groups if group.link.via in NAMES and _may_be_hoard(group)]
     candidates.sort(key=lambda group: -len(group.leaves))
     found = [(_hoard(census, stack, group), group) for group in reversed(candidates[:MOST_CANDIDATES])]
@@ -52,17 +55,6 @@ def _is_failure(link: Link) -> bool:
     return issubclass(type(link.value), FAILURES)
 
 
-def _not_sampled(links: Sequence[Link]) -> Iterator[Link]:
-    """Links to the other tensors in long containers, in objects of the user's too."""
-    met = {id(link.value) for link in links}
-    for container in long_containers(links):
-        for item in all_of(container.value)[:MOST_ITEMS]:
-            for tensor in tensors_in(attributes_of(item) if is_user_class(type(item)) else item, 2):
-                if id(tensor) not in met:
-                    met.add(id(tensor))
-                    yield Link(tensor, Via.ITEM, None, container, container.depth + 1)
-
-
 def _may_be_hoard(group: Group) -> bool:
     return len(group.leaves) >= 3 or any(leaf.value.grad_fn is not None for leaf in group.leaves)
 
@@ -74,16 +66,17 @@ def _hoard(census: Census, stack: Stack, group: Group) -> KeptTensors:
     own = {census.key_of(tensor) for tensor in tensors}
     total = sum(keys.values())
     graph = total > 2 * sum(size for key, size in keys.items() if key in own)
-    name, frame, place = str(group.link.key), _frame_of(group.link, stack), NOWHERE
+    name, frame = str(group.link.key), _frame_of(group.link, stack)
     feeds: str | None = None
     line: int | None = None
-    if frame is not None and graph and len(tensors) == 1 and frame not in stack.frames[: stack.outside]:
-        feeds, line = _feedback(frame, name)  # what a loop inside a model's forward hands on ends with the forward
-    filled = _filled_at(frame, name) if frame is not None else None
-    if frame is not None and (line or filled):
-        place = replace(place_of(frame), line=line or filled, holder=name)
+    filled: int | None = None
+    if frame is not None and (scope := _scope_of(frame)) is not None:
+        filled = filled_at(SourceModel.of(frame.f_code.co_filename), scope, name, frame.f_lineno)
+        # What a loop inside a model's forward hands on ends with the forward.
+        if graph and len(tensors) == 1 and frame not in stack.frames[: stack.outside]:
+            feeds, line = feedback_of(scope, name)
     return KeptTensors(
-        place=place,
+        place=replace(place_of(frame), line=line or filled, holder=name) if frame and (line or filled) else NOWHERE,
         tensors=len(tensors),
         bytes=total,
         graph=graph,
@@ -121,19 +114,9 @@ def _reset_of(name: Link) -> str | None:
     return text_of(owner) if owner.via in NAMES and owner.key != "self" else type(owner.value).__name__
 
 
-def _feedback(frame: FrameType, name: str) -> tuple[str | None, int | None]:
-    """``"carried"`` or ``"added"`` with the statement's line, where a loop makes a variable from its last value."""
+def _scope_of(frame: FrameType) -> SourceScope | None:
     code = frame.f_code
-    scope = SourceModel.of(code.co_filename).scope_of(code.co_firstlineno, code.co_name)
-    return feedback_of(scope, name) if scope is not None else (None, None)
-
-
-def _filled_at(frame: FrameType, name: str) -> int | None:
-    """The line at which the loop where a function stands adds to one of its variables; None without one."""
-    code = frame.f_code
-    model = SourceModel.of(code.co_filename)
-    scope = model.scope_of(code.co_firstlineno, code.co_name)
-    return filled_at(model, scope, name, frame.f_lineno) if scope is not None else None
+    return SourceModel.of(code.co_filename).scope_of(code.co_firstlineno, code.co_name)
 
 
 def place_holding(thing: object, search: HolderSearch) -> Place:
@@ -234,12 +217,13 @@ def claim_locals(census: Census, stack: Stack) -> tuple[TopLine, ...]:
 
 
 def _is_piled(name: str, value: object, frame: FrameType) -> bool:
-    if container_of(type(value)) is None or not is_user_frame(frame):
+    if container_of(type(value)) is None or not is_user_frame(frame) or next(_each_in(value), None) is None:
         return False
-    return next(_each_in(value), None) is not None and _filled_at(frame, name) is not None
+    model, scope = SourceModel.of(frame.f_code.co_filename), _scope_of(frame)
+    return scope is not None and filled_at(model, scope, name, frame.f_lineno) is not None
 
 
 def _each_in(value: object) -> Iterator[torch.Tensor]:
     """The tensors of a container, of more than one look into a variable takes."""
-    for item in all_of(value)[:MOST_ITEMS]:
+    for item in all_of(value):
         yield from tensors_in(item, 2)
