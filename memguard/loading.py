@@ -13,9 +13,6 @@ def load(name: str) -> ModuleType:
     Hundreds of modules make so many objects that the collector would go over all of the process's, torch's too; of what
     an import makes nothing is garbage.
 
-    Args:
-        name: The module's full name.
-
     Raises:
         ImportError: There is no such module, or not what it needs.
     """

@@ -212,10 +212,6 @@ def suggests_names(function: CallableT) -> CallableT:
 def check_names(given: Iterable[str], valid: Sequence[str]) -> None:
     """Whether all names of options are valid.
 
-    Args:
-        given: The names that were given.
-        valid: Those that there are.
-
     Raises:
         TypeError: One is not valid; the text names the nearest, and all that are.
     """

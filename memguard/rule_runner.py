@@ -85,12 +85,7 @@ class RuleRunner:
         return self.recording.first_batch
 
     def records(self, records: Sequence[BatchRecord], series: Sequence[Series]) -> None:
-        """Writes records down, judges them, and shows them to the sinks.
-
-        Args:
-            records: They, in order.
-            series: The same, those that are alike together.
-        """
+        """Writes records down, judges them, and shows them to the sinks."""
         if self.recording is not None:
             try:
                 self.recording.write(series)

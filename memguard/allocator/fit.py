@@ -12,12 +12,7 @@ from memguard.allocator.segments import UNLIMITED, Segments
 
 @final
 class Fit:
-    """The search for a free block.
-
-    Args:
-        config: The allocator's settings.
-        segments: Know whether blocks age, which they do in searches of their pool.
-    """
+    """The search for a free block."""
 
     __slots__ = ("_expandable", "_max_rounding", "_max_split", "_segments")
 

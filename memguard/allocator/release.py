@@ -13,14 +13,7 @@ from memguard.allocator.statistics import DeviceStatistics
 
 @final
 class Release:
-    """Gives free segments back.
-
-    Args:
-        pools: Where free blocks lie.
-        segments: The memory that the allocator holds.
-        events: What freed blocks may still wait for.
-        statistics: Where the waits are counted.
-    """
+    """Gives free segments back."""
 
     def __init__(self, pools: Pools, segments: Segments, events: StreamEvents, statistics: DeviceStatistics) -> None:
         self._pools = pools

@@ -28,14 +28,7 @@ UNLIMITED: Final = 1 << 63
 
 @final
 class Segments:
-    """The memory that the allocator holds: its growth, its limit, and its release.
-
-    Args:
-        driver: Gives memory and addresses.
-        config: The allocator's settings.
-        statistics: Where segments and reserved bytes are counted.
-        on_event: Hears of segments that come, go, grow and shrink.
-    """
+    """The memory that the allocator holds: its growth, its limit, and its release."""
 
     def __init__(
         self, driver: Driver, config: AllocatorConfig, statistics: DeviceStatistics, on_event: OnEvent | None

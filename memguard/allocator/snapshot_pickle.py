@@ -19,9 +19,6 @@ def load_plain_pickle(data: bytes) -> Any:
     Protocols 0 to 5, as Python's pickle module writes such values. Values stored once and referred to often stay
     shared. Bytes after the end of the pickle are ignored, as pickle does.
 
-    Args:
-        data: The whole file.
-
     Raises:
         SnapshotError: The bytes are no pickle, are cut off or damaged, or ask for anything but plain values.
     """

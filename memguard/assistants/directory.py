@@ -24,9 +24,6 @@ _Value = TypeVar("_Value")
 class Directory:
     """A directory, and what may be asked for in it.
 
-    Args:
-        root: The directory.
-
     Raises:
         MemGuardError: It is none.
     """
@@ -84,12 +81,7 @@ class Directory:
 
 
 def bounded(answer: dict[str, Any], most: int = MOST_CHARACTERS) -> dict[str, Any]:
-    """An answer of at most so many characters of JSON: its longest lists and texts are cut, and it says so.
-
-    Args:
-        answer: Plain data.
-        most: The number of characters.
-    """
+    """An answer of at most so many characters of JSON: its longest lists and texts are cut, and it says so."""
     result: dict[str, Any] = plain(json.loads(json.dumps(answer, default=str)))
     cut: dict[str, str] = {}
     while len(json.dumps(result)) > most - 400:

@@ -23,12 +23,7 @@ _TOLD = ("device", "verdict", "fits", "allocated_peak_bytes", "reserved_peak_byt
 
 @final
 class ForecastTools:
-    """Tools that read what ``memguard forecast --json`` wrote below a directory.
-
-    Args:
-        directory: What may be read.
-        runs: The tools of recorded runs there.
-    """
+    """Tools that read what ``memguard forecast --json`` wrote below a directory."""
 
     def __init__(self, directory: Directory, runs: RunTools) -> None:
         self._directory, self._runs = directory, runs

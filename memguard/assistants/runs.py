@@ -27,11 +27,7 @@ _COLUMNS = [name for name, _ in COLUMNS if name.endswith("_bytes") or name in ("
 
 @final
 class RunTools:
-    """Tools that read the recordings below a directory. A run is named by its folder there; "" is the newest.
-
-    Args:
-        directory: What may be read.
-    """
+    """Tools that read the recordings below a directory. A run is named by its folder there; "" is the newest."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory

@@ -24,11 +24,7 @@ _ALL_LINES = 100_000
 
 @final
 class SnapshotTools:
-    """Tools that read the memory snapshots below a directory; nothing in such a file is run.
-
-    Args:
-        directory: What may be read.
-    """
+    """Tools that read the memory snapshots below a directory; nothing in such a file is run."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory

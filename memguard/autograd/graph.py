@@ -93,9 +93,6 @@ def summands_of(loss: Any) -> list[Any]:
     """The nodes of what a loss adds up: what stands before its additions, scaled or not. Itself where it adds nothing.
 
     Numbers that are put together and weighed one by one count as one: their weights may have waited for all of them.
-
-    Args:
-        loss: Its node.
     """
     found: list[Any] = []
     left, seen = [loss], set()

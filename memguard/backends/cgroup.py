@@ -30,10 +30,6 @@ class HostLimit(NamedTuple):
 def host_limit(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> HostLimit:
     """The limit that this process will meet first: of all groups it is in, and of the machine, that with least left.
 
-    Args:
-        proc: The proc file system.
-        groups: Where control groups are mounted.
-
     Returns:
         The limit and its use, page cache that the kernel can drop not counted.
     """

@@ -28,10 +28,6 @@ class ChildrenMemory:
     What a forked worker shares with its parent is not counted: pages copied on write are what grows, and only
     ``smaps_rollup`` tells them apart. That takes the kernel milliseconds a worker, so a reading is repeated only after
     a hundred times its own duration.
-
-    Args:
-        proc: The proc file system.
-        clock: Seconds; tests bring their own.
     """
 
     def __init__(self, *, proc: Path = Path("/proc"), clock: Callable[[], float] = monotonic) -> None:

@@ -80,11 +80,6 @@ class Watched:
 def open_meter(mode: str, ledger: PeakLedger, device: int) -> Meter:
     """The meter for a value of the option ``peaks``.
 
-    Args:
-        mode: One of `MODES`.
-        ledger: The process's ledger for this kind of device.
-        device: Number of the device.
-
     Raises:
         ValueError: The mode is not one of `MODES`.
     """

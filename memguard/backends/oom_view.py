@@ -26,11 +26,7 @@ Heard = Callable[[int | None, int | None], None]
 
 
 class OomView:
-    """A device whose memory has run out. This one serves every device of which only the statistics are known.
-
-    Args:
-        backend: Where the numbers come from.
-    """
+    """A device whose memory has run out. This one serves every device of which only the statistics are known."""
 
     expandable: bool | None = None
     """Whether segments are expandable; None where there are none, or it is not known."""

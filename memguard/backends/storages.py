@@ -55,9 +55,6 @@ class Storages:
 
     A storage may die at any moment, in any thread, even inside the allocator when Python collects garbage there; such
     blocks are freed as soon as the allocator is no longer at work.
-
-    Args:
-        allocator: What hands out the blocks.
     """
 
     def __init__(self, allocator: CachingAllocator) -> None:

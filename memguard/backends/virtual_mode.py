@@ -151,9 +151,6 @@ class EnteredMode:
 
     Left to itself, torch drops what is on the thread's stack after the thread has left the interpreter. It takes the
     GIL for that, and where the interpreter ends at the same time, this aborts the process.
-
-    Args:
-        mode: The mode.
     """
 
     def __init__(self, mode: VirtualMode) -> None:

@@ -15,11 +15,7 @@ _PATCH = "_memguard_resizes"
 
 @final
 class StorageResizes:
-    """A wrapper around ``torch.UntypedStorage.resize_`` between `install` and `remove`.
-
-    Args:
-        storages: Who wants to know.
-    """
+    """A wrapper around ``torch.UntypedStorage.resize_`` between `install` and `remove`."""
 
     def __init__(self, storages: Storages) -> None:
         self._storages: Storages | None = None

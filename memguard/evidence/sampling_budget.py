@@ -49,9 +49,6 @@ ALLOWANCE_SECONDS = 0.06
 class SamplingBudget:
     """Decides which batches are sampled, by what sampling has cost so far.
 
-    Args:
-        clock: Seconds that go by; tests bring their own.
-
     Attributes:
         interval: After the first batches of a stage, one batch in so many is sampled.
         widest: The largest interval so far.

@@ -284,12 +284,7 @@ def answer(make: Make, question: Question) -> Forecast:
 
 
 def answer_measured(measured: Sequence[Measured], question: Question) -> Forecast:
-    """The forecast from real steps on this machine's GPU: their allocations replayed, and scaled by the batch size.
-
-    Args:
-        measured: Those that ran, of which at least one did not run out of memory.
-        question: What is asked.
-    """
+    """The forecast from real steps on this machine's GPU: their allocations replayed, and scaled by the batch size."""
     if question.card is not None and question.card.name == measured[0].device:
         outside = max(one.outside_bytes for one in measured)
         question = replace(question, card=replace(question.card, context_bytes=(outside,) * 3))

@@ -13,12 +13,7 @@ from memguard.forecast.variants import Variant
 
 @final
 class MeasuredVariants:
-    """Traces by batch size.
-
-    Args:
-        measured: One or two batch sizes that ran.
-        batch: The one that is asked for; None: as the step is written.
-    """
+    """Traces by batch size."""
 
     def __init__(self, measured: Sequence[Measured], batch: int | None) -> None:
         self._traces = [one.trace for one in measured if one.trace is not None]

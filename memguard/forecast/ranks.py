@@ -37,11 +37,6 @@ class Role:
 def find_roles(world: int, trace: Callable[[int], Trace], make_all: Callable[[Iterable[int]], None]) -> list[Role]:
     """The roles of a training's ranks; each of their first ranks has been traced.
 
-    Args:
-        world: Number of ranks.
-        trace: The trace of a rank; asked again it costs nothing.
-        make_all: Traces several ranks side by side.
-
     Raises:
         MemGuardError: A rank could not be traced, or there are too many roles.
     """

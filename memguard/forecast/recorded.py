@@ -249,13 +249,7 @@ def _allocations(trace: Trace) -> list[_Allocation]:
 def _pairs(
     smalls: Sequence[_Allocation], larges: Sequence[_Allocation], ratio: float
 ) -> Iterator[tuple[_Allocation, _Allocation]]:
-    """The allocations that two batch sizes have in common, in order.
-
-    Args:
-        smalls: Those of the smaller size.
-        larges: Those of the larger.
-        ratio: How many times it is larger.
-    """
+    """The allocations that two batch sizes have in common, in order."""
 
     def alike(at: int, to: int) -> bool:
         less, more = smalls[at], larges[to]

@@ -44,12 +44,7 @@ Made = tuple[nn.Module | None, Any, Step]
 
 
 def trace(make: Callable[[], Made], setting: Setting) -> Trace:
-    """Run the steps on fake tensors and write down their memory. Changes this process for good.
-
-    Args:
-        make: Returns model, optimizer and step; tensors that it creates are fake too.
-        setting: Number of steps and the GPU to imitate.
-    """
+    """Run the steps on fake tensors and write down their memory. Changes this process for good."""
     place = None
     if setting.processes is None:
         keep_dynamo_out()

@@ -10,11 +10,7 @@ if TYPE_CHECKING:
 
 @final
 class Overhead:
-    """Settles between a session's recorder and its probes, and adds the notes at the end to the summary.
-
-    Args:
-        session: Whose parts they are.
-    """
+    """Settles between a session's recorder and its probes, and adds the notes at the end to the summary."""
 
     def __init__(self, session: Session) -> None:
         self._recorder, self._probes = session.recorder, session.probes

@@ -42,11 +42,6 @@ def find_coordinates(models: Iterable[nn.Module], rank: int, world_size: int) ->
     """This rank's place on each axis that is known.
 
     What the program declared counts most, then process groups and meshes, then a Megatron-style environment.
-
-    Args:
-        models: The guarded root models.
-        rank: This process's rank.
-        world_size: How many there are.
     """
     found = in_environment(os.environ, rank, world_size) if world_size > 1 else {}
     if dist.is_available() and dist.is_initialized():

@@ -17,13 +17,7 @@ _HIGHER = 20  # the next count is for a peak that is higher by one part in so ma
 
 @final
 class PeakOwners:
-    """Splits each new highest peak by owner, into the recording.
-
-    Args:
-        recorder: Where the line goes.
-        watch: Models and optimizers.
-        backend: The device.
-    """
+    """Splits each new highest peak by owner, into the recording."""
 
     def __init__(self, recorder: Recorder, watch: ProbeContext, backend: Backend) -> None:
         self._recorder, self._watch, self._backend = recorder, watch, backend

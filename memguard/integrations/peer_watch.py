@@ -25,12 +25,7 @@ _CONNECTION = re.compile(r"connection|peer|gloo|nccl|socket|broken pipe|timed? ?
 
 @final
 class PeerWatch:
-    """Tells this rank which other one fell: while it waits in vain, and when its own error comes.
-
-    Args:
-        session: This rank's session; used for its place and its recording.
-        peers: The other ranks.
-    """
+    """Tells this rank which other one fell: while it waits in vain, and when its own error comes."""
 
     def __init__(self, session: Session, peers: Peers) -> None:
         self._recorder, self._launch, self._peers = session.recorder, session.launch, peers

@@ -58,12 +58,7 @@ class Fallen:
 
 @final
 class Peers:
-    """The other ranks of a run, seen through its directory.
-
-    Args:
-        logdir: The run's directory.
-        rank: This process's rank, which is none of the others.
-    """
+    """The other ranks of a run, seen through its directory."""
 
     def __init__(self, logdir: Path, rank: int) -> None:
         self._folder, self._rank = logdir / FOLDER, rank

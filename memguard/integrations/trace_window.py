@@ -33,12 +33,7 @@ class TraceWindow:
         self._rest = REST
 
     def passes(self, records: Sequence[BatchRecord], limit_bytes: int | None) -> bool:
-        """Whether some records change nothing and need not be shown: hardly ever is a device nearly full.
-
-        Args:
-            records: Batches that ended, in order.
-            limit_bytes: What the allocator may take.
-        """
+        """Whether some records change nothing and need not be shown: hardly ever is a device nearly full."""
         if self.since is not None or any(record.num_alloc_retries for record in records):
             return False
         if self._resting >= len(records):
@@ -48,12 +43,7 @@ class TraceWindow:
         return not self._resting and (not limit_bytes or highest < FULL * limit_bytes)
 
     def wants_history(self, record: BatchRecord, limit_bytes: int | None) -> bool:
-        """Whether the history should be on from now.
-
-        Args:
-            record: The batch that ended.
-            limit_bytes: What the allocator may take.
-        """
+        """Whether the history should be on from now."""
         retried = bool(record.num_alloc_retries)
         if self._resting and not retried:
             self._resting -= 1

@@ -67,11 +67,7 @@ def largest_that_fits(scene: Scene, axis: int = 0) -> Tried | None:
 
 
 def fits_as_it_is(scene: Scene) -> bool | None:
-    """Whether the failing batch's step fits on a device where nothing is in pieces; None without evidence.
-
-    Args:
-        scene: What was seen.
-    """
+    """Whether the failing batch's step fits on a device where nothing is in pieces; None without evidence."""
     shape, steps, room = batch_shape(scene), scene.steps, room_bytes(scene.request)
     if steps is None or shape is None or room is None:
         return None

@@ -27,9 +27,6 @@ class KeptFloor:
 
     In training it is the rise from the first batches, once gradients and optimizer states are there, to the last ones;
     in other stages that within one pass, the largest.
-
-    Args:
-        stage: Which one.
     """
 
     __slots__ = (

@@ -83,11 +83,7 @@ class Healthy:
 
 @final
 class Fleet:
-    """The places of all ranks.
-
-    Args:
-        places: By rank, its place on each axis that is known; also ``node`` and ``local_rank``.
-    """
+    """The places of all ranks."""
 
     def __init__(self, places: Mapping[int, Place]) -> None:
         self.ranks = sorted(places)

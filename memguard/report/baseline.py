@@ -55,10 +55,6 @@ class BaselineFile:
     def put(self, summary: Summary, name: str = RUN) -> None:
         """Writes the baseline of one run or test; those under other names stay.
 
-        Args:
-            summary: What it came to.
-            name: Of the run or test.
-
         Raises:
             MemGuardError: As `names`, or it cannot be written.
         """

@@ -36,12 +36,7 @@ def over_ranks(windows: Mapping[int, Rows], buckets: int) -> dict[str, list[int]
 
 
 def explain_worst(indexes: Mapping[int, RowIndex], lines: Mapping[int, LineIndex]) -> dict[str, Any] | None:
-    """The rank with the highest peak and why, as JSON values; None where there is nothing to compare.
-
-    Args:
-        indexes: The ranks' records.
-        lines: Their JSON lines.
-    """
+    """The rank with the highest peak and why, as JSON values; None where there is nothing to compare."""
     windows = {rank: index.window(None, None, _STRETCHES)[0] for rank, index in indexes.items()}
     windows = {rank: rows for rank, rows in windows.items() if len(rows)}
     if len(windows) < 2:

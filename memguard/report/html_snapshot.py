@@ -113,12 +113,7 @@ def _replays(snapshot: Snapshot, device: int) -> list[list[Any]]:
 
 
 def find_snapshot(folder: Path, oom: dict[str, Any]) -> Path | None:
-    """The snapshot file of a post-mortem: only ever one inside the recording's own folder.
-
-    Args:
-        folder: The ``memguard`` folder of the recording.
-        oom: The post-mortem's line.
-    """
+    """The snapshot file of a post-mortem: only ever one inside the recording's own folder."""
     name, owner = oom.get("snapshot"), oom.get("id")
     if not isinstance(name, str) or not isinstance(owner, str) or "\0" in name + owner:
         return None

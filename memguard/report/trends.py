@@ -58,11 +58,7 @@ class Trend:
 
 
 def trend_of(rows: Rows) -> Trend:
-    """The trend of one recording.
-
-    Args:
-        rows: Normalised rows.
-    """
+    """The trend of one recording."""
     rows = rows[rows["stage"] == STAGES.index(Stage.TRAIN)]
     if not len(rows):
         return Trend()

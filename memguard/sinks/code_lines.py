@@ -25,9 +25,6 @@ class CodeLines(Sink):
 
     The training loop only notes the place. `read`, called on another thread, takes the lines from `linecache`; they are
     written with the next records, or at the end.
-
-    Args:
-        write: Writes one line of a kind into the recording.
     """
 
     def __init__(self, write: Callable[[str, dict[str, Any]], None]) -> None:

@@ -25,9 +25,6 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BIN
 class EventFile:
     """One file of events, which appears in its directory at once and takes whole events only.
 
-    Args:
-        logdir: Its directory, made where it is missing.
-
     Raises:
         OSError: The file cannot be made.
     """

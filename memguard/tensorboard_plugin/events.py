@@ -10,13 +10,7 @@ from memguard.tensorboard_plugin.loader import NAME
 
 
 def read_manifests(data_provider: Any, context: Any, experiment_id: str) -> dict[str, dict[str, Any]]:
-    """The newest manifest of each run that has one in its events, by run.
-
-    Args:
-        data_provider: TensorBoard's.
-        context: The request's ``RequestContext``.
-        experiment_id: The request's.
-    """
+    """The newest manifest of each run that has one in its events, by run."""
     found = data_provider.read_tensors(
         context, experiment_id=experiment_id, plugin_name=NAME, downsample=1, run_tag_filter=None
     )

@@ -28,11 +28,7 @@ class GrowingFile(Protocol):
 
 @final
 class LocalFile:
-    """A file on a disk of this machine; none if it is a pipe or a link to elsewhere. Nothing stays open between reads.
-
-    Args:
-        path: Where it is.
-    """
+    """A file on a disk of this machine; none if it is a pipe or a link to elsewhere. Nothing stays open meanwhile."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -84,9 +80,6 @@ class RemoteFiles(Protocol):
 class FilesOfFsspec:
     """The files below a URL that fsspec reaches, as they do for ``memguard report``.
 
-    Args:
-        root: The URL.
-
     Raises:
         ValueError: fsspec does not know the scheme, or is not installed.
     """
@@ -110,11 +103,7 @@ class FilesOfFsspec:
 
 @final
 class FilesOfTensorBoard:
-    """The files below a URL that only TensorBoard's own file systems reach.
-
-    Args:
-        root: The URL.
-    """
+    """The files below a URL that only TensorBoard's own file systems reach."""
 
     def __init__(self, root: str) -> None:
         from tensorboard.compat import tf
@@ -154,12 +143,7 @@ def files_below(root: str) -> RemoteFiles:
 
 @final
 class RemoteFile:
-    """A file behind a URL. What was appended is copied once into a nameless temporary file.
-
-    Args:
-        url: Its URL.
-        files: Those among which it is.
-    """
+    """A file behind a URL. What was appended is copied once into a nameless temporary file."""
 
     def __init__(self, url: str, files: RemoteFiles) -> None:
         self.path, self._files = url, files
@@ -190,12 +174,7 @@ class RemoteFile:
 
 
 def walk(root: str, remote: RemoteFiles | None = None) -> Iterator[tuple[str, list[str]]]:
-    """All folders named ``memguard`` below a root (or the root itself), with the .bin files in them, sorted.
-
-    Args:
-        root: A logdir, local or a URL.
-        remote: The files below it, for a URL.
-    """
+    """All folders named ``memguard`` below a root (or the root itself), with the .bin files in them, sorted."""
     if remote is not None:
         for folder, files in remote.walk():
             yield folder, _bins(files)

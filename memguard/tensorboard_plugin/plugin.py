@@ -43,11 +43,7 @@ _BINARY = "application/octet-stream"
 
 @final
 class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # TensorBoard has no types
-    """The Memory tab.
-
-    Args:
-        context: TensorBoard's: logdir, flags, data provider.
-    """
+    """The Memory tab."""
 
     plugin_name = NAME
 

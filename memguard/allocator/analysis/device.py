@@ -55,13 +55,7 @@ class DeviceAnalysis:
 
 
 def analyse(snapshot: Snapshot, device: int, top: int = 10) -> DeviceAnalysis:
-    """One device of a snapshot, explained.
-
-    Args:
-        snapshot: The snapshot.
-        device: Index of the device.
-        top: How many lines each list has at most.
-    """
+    """One device of a snapshot, explained."""
     segments, trace = snapshot.segments_of(device), snapshot.trace_of(device)
     config = AllocatorConfig.parse(recorded_conf(snapshot.settings))
     lines = Lines()

@@ -101,12 +101,7 @@ def _is_python(frame: Frame) -> bool:
 
 
 def top_lines(amounts: Iterable[tuple[Line, int]], top: int) -> tuple[LineBytes, ...]:
-    """The lines with the most bytes, the largest first.
-
-    Args:
-        amounts: A line and bytes for each allocation.
-        top: How many lines at most.
-    """
+    """The lines with the most bytes, the largest first."""
     total: dict[Line, int] = {}
     count: dict[Line, int] = {}
     for line, nbytes in amounts:

@@ -18,10 +18,6 @@ _MAX_ATTEMPTS: Final = 64
 def replay(snapshot: Snapshot, device: int) -> Replay:
     """One device's trace through the simulated allocator, from the state in which the trace began.
 
-    Args:
-        snapshot: A snapshot with a trace of the device.
-        device: Its index.
-
     Raises:
         SnapshotError: The trace and the segments contradict each other from the beginning.
     """

@@ -65,12 +65,7 @@ def blocks_by_range(state: AllocatorState) -> list[tuple[Range, tuple[ActiveBloc
 
 
 def segments_of_state(state: AllocatorState, sizes: dict[int, int]) -> list[dict[str, Any]]:
-    """A state in the form of PyTorch's snapshots, the gaps between its blocks as free blocks.
-
-    Args:
-        state: The state.
-        sizes: The size of each block, by address.
-    """
+    """A state in the form of PyTorch's snapshots, the gaps between its blocks as free blocks."""
     segments = []
     for held, inside in blocks_by_range(state):
         blocks: list[dict[str, Any]] = []

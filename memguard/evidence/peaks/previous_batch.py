@@ -110,12 +110,7 @@ class TensorsBesideOutputs:
         self._before: dict[int, Any] = {}
 
     def look(self, watch: ProbeContext, outputs: dict[int, int]) -> tuple[tuple[Holder, ...], int, PeakAtRelease]:
-        """Who holds the outputs, bytes of all of it, and what will see the outputs go.
-
-        Args:
-            watch: The run.
-            outputs: Bytes by storage of the outputs of the last batch that are alive.
-        """
+        """Who holds the outputs, bytes of all of it, and what will see the outputs go."""
         survey = HolderSearch(models=watch.models, extra=watch.roots())
         found = survey.judged(lambda tensor: outputs.get((storage_key(tensor) or (0, 0))[0]))
         names = {name_key(link) for link, _ in found}

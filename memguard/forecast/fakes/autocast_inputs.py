@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 @final
 class AutocastInputs(TorchFunctionMode):
-    """Inside autocast, numbers on the host become those of the fake GPU before autocast looks at them.
-
-    Args:
-        tracer: Of a step whose code names no device.
-    """
+    """Inside autocast, numbers on the host become those of the fake GPU before autocast looks at them."""
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__()

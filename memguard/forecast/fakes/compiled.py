@@ -109,11 +109,7 @@ def _aside() -> Iterator[None]:
 
 
 class _Compiler:
-    """Loads the compiler when the first call asks for it, and prepares it for fakes.
-
-    Args:
-        tracer: Records what the compiled code allocates.
-    """
+    """Loads the compiler when the first call asks for it, and prepares it for fakes."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer

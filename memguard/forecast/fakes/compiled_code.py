@@ -31,11 +31,7 @@ class _NoKernel:
 
 @final
 class Code:
-    """How modules that Inductor writes are run.
-
-    Args:
-        tracer: Records the workspaces of cuBLAS products; it sees other allocations by itself.
-    """
+    """How modules that Inductor writes are run."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer

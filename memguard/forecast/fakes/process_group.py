@@ -87,10 +87,6 @@ def name_process(place: Place) -> None:
 def join(tracer: Tracer, place: Place) -> None:
     """Let the training's process groups be ones that send nothing.
 
-    Args:
-        tracer: Told of groups, and of storages that change their size.
-        place: Which process this is.
-
     Raises:
         MemGuardError: This PyTorch has no such process group.
     """

@@ -25,12 +25,7 @@ def inside(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 class Fakes(Blocks):
-    """Blocks that begin as fakes of real tensors, and what is known of those tensors' values.
-
-    Args:
-        fake_mode: The mode that runs the operators on fake tensors.
-        cuda: The GPU that they are on.
-    """
+    """Blocks that begin as fakes of real tensors, and what is known of those tensors' values."""
 
     def __init__(self, fake_mode: FakeTensorMode, cuda: torch.device) -> None:
         Blocks.__init__(self)

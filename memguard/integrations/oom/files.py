@@ -19,11 +19,6 @@ def write_report(
 ) -> tuple[Path | None, str | None]:
     """Writes the report as JSON, Markdown and HTML, and the snapshot.
 
-    Args:
-        logdir: The run's directory; None writes nothing.
-        told: The report.
-        snapshot: Of the allocator, where there is one.
-
     Returns:
         The folder, or why there is none.
     """

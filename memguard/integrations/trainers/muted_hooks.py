@@ -18,11 +18,6 @@ class MutedHooks:
     """Hides hooks of one callback from one Trainer, by None in the callback's own attributes.
 
     A subclass of the user's keeps the hooks that it defines itself.
-
-    Args:
-        callback: The MemGuard.
-        own: The class that defines our hooks.
-        trainer: The Trainer that calls them.
     """
 
     def __init__(self, callback: Any, own: type[Any], trainer: Any) -> None:

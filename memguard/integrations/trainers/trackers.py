@@ -30,11 +30,7 @@ _TEXTS: dict[str, Callable[[Finding], str]] = {
 
 @final
 class Scalars:
-    """Gathers the highest figures of each stage until they are asked for.
-
-    Args:
-        recorder: Where the records and findings come from.
-    """
+    """Gathers the highest figures of each stage until they are asked for."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

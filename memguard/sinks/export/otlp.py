@@ -27,11 +27,7 @@ _ASKED_LATER = (408, 429, 500, 502, 503, 504)
 
 @final
 class OtlpExporter:
-    """Sends metrics and events; made in the thread that uses it, for the SDK takes a third of a second to load.
-
-    Args:
-        version: memguard's.
-    """
+    """Sends metrics and events; made in the thread that uses it, for the SDK takes a third of a second to load."""
 
     def __init__(self, version: str) -> None:
         from memguard.sinks.export import otel_data

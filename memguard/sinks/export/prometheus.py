@@ -34,10 +34,6 @@ def address() -> tuple[str, int]:
 class PrometheusExporter:
     """Leaves this rank's metrics where the node's server finds them, and serves the node where nobody does.
 
-    Args:
-        version: memguard's.
-        rank: This process's rank.
-
     Raises:
         OSError: The node's directory cannot be made, or belongs to somebody else.
     """
