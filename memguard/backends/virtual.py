@@ -17,10 +17,9 @@ from memguard.allocator.config import AllocatorConfig
 from memguard.backends.host import HostMemory
 from memguard.backends.interface import Backend
 from memguard.backends.step_trace import StepTrace
-from memguard.backends.storages import Storages
+from memguard.backends.storages import StorageResizes, Storages
 from memguard.backends.virtual_history import History
 from memguard.backends.virtual_mode import EnteredMode, VirtualMode
-from memguard.backends.virtual_resize import StorageResizes
 from memguard.records.stats import MemoryStats, SlowStats
 from memguard.text.units import GIB, MIB
 from memguard.torch_objects.storages import unheard

@@ -13,7 +13,6 @@ from memguard.allocator.replay.causes import causes_of
 from memguard.allocator.snapshot import Snapshot, Stack, TraceEntry
 from memguard.errors import MemGuardError
 from memguard.forecast.child import of_a_library
-from memguard.forecast.owners import settle
 from memguard.forecast.simulate import StepMemory
 from memguard.forecast.trace import Event, Kind, Recorded, Site, Trace
 
@@ -269,3 +268,35 @@ def _pairs(
         skips = ((first, skip - first) for skip in range(1, _FARTHEST) for first in range(skip + 1))
         first, second = next((skip for skip in skips if agree(at + skip[0], to + skip[1])), (1, 1))
         at, to = at + first, to + second
+
+
+# What each block of a trace is for, as far as its life tells: activations live into a backward, temporaries do not.
+
+
+def settle(trace: Trace) -> None:
+    """Name the owner of every block that the tracer could not name while it ran."""
+    sites, owners = trace.sites, trace.owners
+    waiting: dict[int, str] = {}
+    """Blocks of a forward, not yet known to be activations."""
+    for event in trace.events:
+        phase = sites[event.site].phase
+        if event.kind == Kind.ALLOC:
+            if owners[event.block]:
+                continue
+            if phase == "setup":
+                owners[event.block] = "inputs"
+            elif phase == "forward":
+                waiting[event.block] = phase
+            else:
+                owners[event.block] = "temporaries"
+            if phase == "backward" and waiting:
+                for block in waiting:
+                    owners[block] = "activations"
+                waiting.clear()
+        elif event.kind == Kind.FREE and waiting.pop(event.block, ""):
+            owners[event.block] = "temporaries"
+    for block in waiting:
+        owners[block] = owners[block] or "activations"
+    for block, owner in enumerate(owners):
+        if not owner:
+            owners[block] = "temporaries"

@@ -17,23 +17,21 @@ from torch.optim.optimizer import Optimizer
 from memguard.errors import MemGuardError
 from memguard.forecast.changes import HALF_BATCH, accumulated_twice, apply_change, prepare_change
 from memguard.forecast.distributed import stand_in_for_process_group
-from memguard.forecast.fakes.autocast_inputs import AutocastInputs
 from memguard.forecast.fakes.compiled import follow_compiled, has_compiled
 from memguard.forecast.fakes.device_guard import install_device_guard
 from memguard.forecast.fakes.gpu import become_gpu
-from memguard.forecast.fakes.gpu_numbers import GpuNumbers
 from memguard.forecast.fakes.placement import Placement
 from memguard.forecast.fakes.process_group import Place, join, name_process
 from memguard.forecast.fakes.speed import hasten_fake_tensors
 from memguard.forecast.fakes.torch_on_fakes import prepare_torch, undecomposed
+from memguard.forecast.fakes.unnamed_gpu import AutocastInputs, GpuNumbers
 from memguard.forecast.fakes.without_dynamo import keep_distributed_tensors_out, keep_dynamo_out
 from memguard.forecast.kernels.attention import install_attention
 from memguard.forecast.kernels.fused_norm import install_group_norm, install_rms_norm
 from memguard.forecast.kernels.products import install_products
 from memguard.forecast.layouts import layout_text
-from memguard.forecast.owners import settle
+from memguard.forecast.recorded import settle
 from memguard.forecast.setting import Setting
-from memguard.forecast.shards import cuts_of
 from memguard.forecast.trace import Kind, Trace
 from memguard.forecast.tracer import Tracer
 from memguard.forecast.watching import watch
@@ -131,3 +129,31 @@ def optimizers_of(given: Any) -> list[Optimizer]:
     if isinstance(given, Iterable):
         return [optimizer for optimizer in given if isinstance(optimizer, Optimizer)]
     raise MemGuardError(f"the optimizer is a {type(given).__name__}, not a torch.optim.Optimizer or a list of them")
+
+
+# Where along a device mesh the shards of parameters become smaller, where their sizes do not divide by the ranks.
+
+Cut = tuple[str, int]
+"""Name of a mesh's dimension, and the coordinate from which on some shards are smaller."""
+
+
+def cuts_of(tensors: Iterable[torch.Tensor]) -> tuple[Cut, ...]:
+    """The cuts of all distributed tensors among these, as `torch.chunk` makes them: a last part, then empty ones."""
+    found: set[Cut] = set()
+    for tensor in tensors:
+        placements: Any = getattr(tensor, "placements", None)
+        mesh: Any = getattr(tensor, "device_mesh", None)
+        if placements is None or not getattr(mesh, "mesh_dim_names", None):
+            continue
+        sizes = list(tensor.shape)
+        for number, placement in enumerate(placements):
+            dim = getattr(placement, "dim", None)
+            if not placement.is_shard() or dim is None:
+                continue
+            whole, ranks = sizes[dim], int(mesh.size(number))
+            part = -(-whole // ranks)
+            sizes[dim] = part
+            if part:
+                ends = (whole // part, -(-whole // part))
+                found |= {(mesh.mesh_dim_names[number], end) for end in ends if 0 < end < ranks}
+    return tuple(sorted(found))

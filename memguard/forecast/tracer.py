@@ -15,7 +15,6 @@ from memguard.errors import MemGuardError
 from memguard.forecast.fakes.device_guard import engine_code
 from memguard.forecast.fakes.outcomes import Outcomes
 from memguard.forecast.fakes.tensors import CPU, Fakes, inside
-from memguard.forecast.kernels.in_place import IN_PLACE, REUSING, reuses_its_operand
 from memguard.forecast.kernels.overrides import KERNELS, Kernel
 from memguard.forecast.kernels.scratch import scratch_of
 from memguard.forecast.setting import Setting
@@ -270,3 +269,32 @@ def _changes_nothing(tensor: Any, kwargs: dict[str, Any]) -> bool:
         and (dtype is None or dtype == tensor.dtype)
         and kwargs.get("memory_format") in (None, torch.preserve_format)
     )
+
+
+# What a backward formula does in place on ordinary tensors, though it must not where tensors may be of any kind.
+# The formulas in FunctionsManual.cpp ask ``isTensorSubclassLike`` and then, under a dispatch mode, take an operator
+# that makes a new tensor of what they themselves have just made.
+
+_aten: Any = torch.ops.aten
+
+IN_PLACE: dict[Any, Any] = {
+    _aten.scatter_add.default: _aten.scatter_add_.default,
+    _aten.scatter.src: _aten.scatter_.src,
+    _aten.scatter.value: _aten.scatter_.value,
+    _aten.index_add.default: _aten.index_add_.default,
+    _aten.index_put.default: _aten.index_put_.default,
+    _aten.masked_scatter.default: _aten.masked_scatter_.default,
+    _aten.index_fill.int_Scalar: _aten.index_fill_.int_Scalar,
+    _aten.index_fill.int_Tensor: _aten.index_fill_.int_Tensor,
+}
+"""Operators called by the autograd engine itself -> what it would call."""
+
+REUSING = frozenset((_aten.sub.Tensor, _aten.mul.Tensor))
+"""Operators that some formulas apply in place to what they made, and then drop."""
+_NODES = frozenset(("BinaryCrossEntropyWithLogitsBackward0",))
+
+
+def reuses_its_operand() -> bool:
+    """Whether the engine is at a formula that would have worked in place on ordinary tensors."""
+    node = torch._C._current_autograd_node()
+    return node is not None and node.name() in _NODES

@@ -23,7 +23,7 @@ from memguard.options import Options, disabled, given_logdir
 from memguard.records.findings import Finding
 from memguard.records.stats import BatchRecord
 from memguard.records.summary import Summary
-from memguard.report.summary_html import summary_html
+from memguard.report.page import summary_html
 from memguard.report.text import render
 from memguard.sinks.console import print_text
 

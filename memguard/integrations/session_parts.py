@@ -57,8 +57,8 @@ def make_export(options: Options, launch: Launch, logdir: Path) -> ExportSink | 
     """The sink that every rank exports through, where the options ask for one."""
     if options.export is None:
         return None
-    from memguard.sinks.export.choose import make_export_sink
     from memguard.sinks.export.place import Exporting
+    from memguard.sinks.export.sink import make_export_sink
 
     exporting = Exporting(
         rank=launch.rank,

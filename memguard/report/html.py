@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -18,7 +19,6 @@ from memguard.errors import MemGuardError, RecordingError
 from memguard.recording.json_lines import parse_line
 from memguard.recording.reader import Recording, lies_there
 from memguard.report.heat_map import heat_map
-from memguard.report.html_bundle import bundle
 from memguard.report.html_details import details, summary
 from memguard.report.html_index import RowIndex
 from memguard.report.html_lines import LineIndex
@@ -211,3 +211,43 @@ def _page(title: str, data: dict[str, Any]) -> str:
         f'<script type="application/json" id="recording">{embedded}</script>\n<script>{script}</script>\n'
         "</body>\n</html>\n"
     )
+
+
+# The page's modules as one script, for the report in one file: browsers import no modules from a disk.
+
+_IMPORT = re.compile(r'^import (\{[^}]*\}|\w+) from "\./([\w./]+)";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MULTILINE)
+_DEFAULT = re.compile(r"^export default (\w+);$", re.MULTILINE)
+
+
+def bundle(folder: Path, entry: str) -> str:
+    """One script that does what importing a module does; each module keeps a scope of its own.
+
+    Args:
+        folder: Where the modules lie; they import each other as ``import { a, b } from "./x.js";`` on one line.
+        entry: The file name of the module to begin with.
+    """
+    done: dict[str, str] = {}
+    _add(folder, entry, done)
+    return '"use strict";\n' + "\n".join(done.values())
+
+
+def _add(folder: Path, name: str, done: dict[str, str]) -> None:
+    """Adds a module after those that it imports."""
+    text = (folder / name).read_text(encoding="utf-8")
+    for _, other in _IMPORT.findall(text):
+        if other not in done:
+            _add(folder, other, done)
+    names = _EXPORT.findall(text) + [f"default: {each}" for each in _DEFAULT.findall(text)]
+    text = _DEFAULT.sub("", _IMPORT.sub(_take, text))
+    text = re.sub(r"^export (?=(?:async )?(?:function|class|const) )", "", text, flags=re.MULTILINE)
+    done[name] = f"const {_variable(name)} = (() => {{\n{text}\nreturn {{ {', '.join(names)} }};\n}})();"
+
+
+def _take(match: re.Match[str]) -> str:
+    wanted = match[1] if match[1].startswith("{") else f"{{ default: {match[1]} }}"
+    return f"const {wanted} = {_variable(match[2])};"
+
+
+def _variable(name: str) -> str:
+    return "module_" + re.sub(r"\W", "_", name)

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from memguard.records.summary import Summary
+from memguard.report.text import cost_text, headline, peak_texts, phase_rows, sorted_findings, stage_rows, why_texts
 from memguard.text.units import format_bytes
 
 if TYPE_CHECKING:
@@ -46,3 +48,14 @@ def _inline(text: str) -> str:
 def css_class(name: str) -> str:
     """A name as a class of CSS."""
     return _NO_CLASS.sub("-", name)
+
+
+def summary_html(summary: Summary) -> str:
+    """The verdict, why, the table of stages, the findings, what it cost."""
+    return render_template(
+        "summary",
+        verdict=headline(summary),
+        lines=[*(f"{word}: {text}" for word, text in why_texts(summary)), *peak_texts(summary), cost_text(summary)],
+        tables=[stage_rows(summary), phase_rows(summary)],
+        findings=sorted_findings(summary),
+    )

@@ -10,7 +10,7 @@ from memguard.allocator.analysis.lines import LineBytes
 from memguard.allocator.analysis.space import OutOfMemoryEvent, Space
 from memguard.allocator.analysis.timeline import Moment
 from memguard.allocator.replay import Replay, WhatIf
-from memguard.allocator.replay.evidence import enough_events
+from memguard.allocator.replay.result import enough_events
 from memguard.text.units import format_bytes
 
 MUCH_LAID_OUT: Final = 0.5

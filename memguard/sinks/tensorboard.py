@@ -16,10 +16,9 @@ from memguard.clocks import now
 from memguard.records.findings import Finding
 from memguard.records.phases import INSIDE
 from memguard.records.stats import Run, Series, Stage
-from memguard.sinks.event_file import EventFile
 from memguard.sinks.findings_table import as_markdown
 from memguard.sinks.interface import Sink
-from memguard.sinks.tensorboard_events import layout_event, manifest_event, scalars_event, text_event
+from memguard.sinks.tensorboard_events import EventFile, layout_event, manifest_event, scalars_event, text_event
 from memguard.sinks.window import Window
 from memguard.text.units import GIB
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import logging
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,9 +27,8 @@ from memguard.report.html_ranks import explain_worst, over_ranks
 from memguard.report.html_rows import Rows, pack
 from memguard.report.html_snapshot import find_snapshot, snapshot_map
 from memguard.report.runs import load_run
-from memguard.tensorboard_plugin.events import read_manifests
+from memguard.sinks.tensorboard_events import MANIFEST
 from memguard.tensorboard_plugin.loader import NAME
-from memguard.tensorboard_plugin.query import BadRequest, whole, window
 from memguard.tensorboard_plugin.store import Process, Run, Store
 from memguard.text.urls import is_url
 
@@ -317,3 +318,59 @@ def _index(process: Process) -> RowIndex:
     if process.index is None:
         raise BadRequest(process.problem)
     return process.index
+
+
+# Reads our own events: what they tell of a run where only TensorBoard's own files were copied.
+
+
+def read_manifests(data_provider: Any, context: Any, experiment_id: str) -> dict[str, dict[str, Any]]:
+    """The newest manifest of each run that has one in its events, by run."""
+    found = data_provider.read_tensors(
+        context, experiment_id=experiment_id, plugin_name=NAME, downsample=1, run_tag_filter=None
+    )
+    manifests: dict[str, dict[str, Any]] = {}
+    for run, tags in found.items():
+        for datum in tags.get(MANIFEST, [])[-1:]:
+            try:
+                manifest = json.loads(datum.numpy.item())
+            except (ValueError, TypeError):  # damaged, or not ours: as if it were not there
+                continue
+            if isinstance(manifest, dict):
+                manifests[run] = manifest
+    return manifests
+
+
+# What a request asks for, checked: a wrong number is the client's fault and must not become a server error.
+
+
+class BadRequest(MemGuardError):
+    """A request that the page would never send; answered with 400 and this text."""
+
+
+def whole(request: wrappers.Request, name: str, default: int) -> int:
+    """A whole number from 0 on; the default where the request does not name it."""
+    text = request.args.get(name, str(default))
+    try:
+        value = int(text)
+    except ValueError:
+        raise BadRequest(f"{name} must be a whole number, got {text[:40]!r}") from None
+    if not 0 <= value < 2**53:
+        raise BadRequest(f"{name} must be from 0 to 2**53, got {text[:40]}")
+    return value
+
+
+def window(request: wrappers.Request) -> tuple[float | None, float | None, int]:
+    """The window of batches that is asked for, and the chart's width in pixels."""
+    ends: list[float | None] = []
+    for name in ("x0", "x1"):
+        text = request.args.get(name)
+        try:
+            value = None if text is None else float(text)
+        except ValueError:
+            value = math.nan
+        if value is not None and not abs(value) <= 2**53:
+            raise BadRequest(f"{name} must be a batch number, got {str(text)[:40]!r}")
+        ends.append(value)
+    if ends[0] is not None and ends[1] is not None and ends[0] > ends[1]:
+        raise BadRequest(f"x0 must not be above x1, got {ends[0]:g} and {ends[1]:g}")
+    return ends[0], ends[1], min(50_000, max(50, whole(request, "px", 1000)))

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memguard.backends.cgroup import HostLimit, host_limit
-from memguard.backends.children import ChildrenMemory
-from memguard.backends.host import HostBackend, HostMemory
+from memguard.backends.host import ChildrenMemory, HostBackend, HostLimit, HostMemory, host_limit
 from memguard.records.stats import MemoryStats
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's proc file system")

@@ -246,8 +246,8 @@ class _Rank:
         from memguard.recorder import Recorder
         from memguard.records.stats import Run
         from memguard.rules import make_rules
-        from memguard.sinks.export.choose import make_export_sink
         from memguard.sinks.export.place import Exporting
+        from memguard.sinks.export.sink import make_export_sink
         from tests.fakes import ScriptedBackend
 
         self.sink, self.seconds = None, 100.0

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import memguard
-from memguard.backends import oom_observer
+from memguard.backends.oom_view import ignore, listen
 from memguard.forecast.kernels.workspaces import version_of
 from tests.postmortem import scenarios
 
@@ -96,10 +96,10 @@ def test_a_listener_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture)
     def fails(*numbers: int) -> None:
         raise ValueError("of the listener")
 
-    assert oom_observer.listen(fails)
+    assert listen(fails)
     try:
         with pytest.raises(torch.OutOfMemoryError), caplog.at_level(logging.ERROR, "memguard"):
             torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
     finally:
-        oom_observer.ignore(fails)
+        ignore(fails)
     assert "of the listener" in caplog.text

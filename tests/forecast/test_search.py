@@ -1,4 +1,4 @@
-from memguard.forecast.search import largest_fitting
+from memguard.forecast.study import largest_fitting
 
 
 def test_a_linear_need_is_found_in_few_trials():

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 import memguard
-from memguard.guards.wanted import whither
+from memguard.guards.no_grad import whither
 from memguard.source.fate import Fate
 from tests.integrations.programs import batches, gradients, net
 

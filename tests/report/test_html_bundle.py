@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from memguard.report.html_bundle import bundle
+from memguard.report.html import bundle
 
 
 def test_modules_keep_their_scopes_and_come_after_what_they_import(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from memguard.records.kept_floor import floor_of
 from memguard.records.phases import PhaseTotals
 from memguard.records.stats import Stage
 from memguard.records.summary import Peak, StageSummary, Summary
+from memguard.report.page import summary_html
 from memguard.report.summaries import merge
-from memguard.report.summary_html import summary_html
 from memguard.report.text import render
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from werkzeug.test import Client
 
-from memguard.sinks.event_file import EventFile
-from memguard.sinks.tensorboard_events import manifest_event
+from memguard.sinks.tensorboard_events import EventFile, manifest_event
 from memguard.tensorboard_plugin.plugin import MemoryPlugin
 from memguard.text.units import GIB
 from tests.tensorboard_plugin.serving import serve

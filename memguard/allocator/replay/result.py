@@ -1,9 +1,9 @@
-"""How a replay compares with its record."""
+"""How a replay compares with its record, and how much of a history it takes before anything is concluded from it."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +36,12 @@ class Replay:
     def to_json(self) -> dict[str, Any]:
         """The same under the names of the fields."""
         return asdict(self)
+
+
+FEWEST_EVENTS: Final = 32
+"""A history with fewer events is what a ring buffer of one entry, or a look at an idle moment, leaves behind."""
+
+
+def enough_events(events: int) -> bool:
+    """Whether so many events are evidence."""
+    return events >= FEWEST_EVENTS

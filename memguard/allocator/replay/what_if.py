@@ -11,9 +11,9 @@ from memguard.allocator.caching import CachingAllocator
 from memguard.allocator.config import AllocatorConfig
 from memguard.allocator.messages import OutOfMemory
 from memguard.allocator.replay.causes import GIVES, TAKES, causes_of
-from memguard.allocator.replay.evidence import enough_events
 from memguard.allocator.replay.in_use import BlocksInUse
 from memguard.allocator.replay.recorded_conf import recorded_conf
+from memguard.allocator.replay.result import enough_events
 from memguard.allocator.replay.sizes import block_sizes, blocks_by_range, segments_of_state
 from memguard.allocator.replay.state import state_before
 from memguard.allocator.snapshot import Snapshot

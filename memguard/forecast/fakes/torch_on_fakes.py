@@ -15,8 +15,7 @@ from torch.utils import _foreach_utils
 
 from memguard.forecast.fakes.compiled import compile_on_fakes
 from memguard.forecast.fakes.tensors import inside
-from memguard.forecast.kernels.packed_sequences import install_padding
-from memguard.forecast.kernels.recurrent import count_recurrent_layers
+from memguard.forecast.kernels.recurrent import count_recurrent_layers, install_padding
 from memguard.forecast.tracer import Tracer
 
 

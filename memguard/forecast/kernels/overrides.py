@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from memguard.forecast.kernels.packed_sequences import pack_kernel
+from memguard.forecast.kernels.recurrent import pack_kernel
 from memguard.forecast.kernels.scratch_convolution import convolution_backward_kernel, convolution_kernel
 from memguard.forecast.kernels.scratch_norms import group_norm_backward_kernel, group_norm_kernel
 from memguard.forecast.kernels.scratch_products import grouped_mm_kernel

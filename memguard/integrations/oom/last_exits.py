@@ -8,8 +8,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, final
 
-from memguard.integrations.oom.cell_errors import CellErrors
-
 
 class Failed(Protocol):
     """Told of an error; must not keep it."""
@@ -67,3 +65,44 @@ def _closed(hook: object) -> LastExits | None:
     """Whose hook this is, if it is one of ours and no longer in use."""
     exits = getattr(hook, "__self__", None)
     return exits if type(exits) is LastExits and not exits._installed else None
+
+
+# Errors that end a notebook cell, which IPython shows without sys.excepthook.
+
+_EVENT = "post_run_cell"  # of IPython's public events; checked with 9.18
+KEPT = (
+    "memguard: the notebook keeps this error for %debug, and with it what the failed step holds. To free that, run a "
+    "cell that fails for nothing (1/0), then gc.collect() and torch.cuda.empty_cache()."
+)
+
+
+@final
+class CellErrors:
+    """Hears of the error that ended a cell, after IPython has shown it. Outside of IPython it does nothing.
+
+    Args:
+        failed: Told of each; must not keep it.
+    """
+
+    def __init__(self, failed: Callable[[BaseException], None]) -> None:
+        self._failed = failed
+        self._events: Any = None
+
+    def install(self) -> None:
+        """Listens, where this program runs in IPython."""
+        ipython = sys.modules.get("IPython")
+        shell = ipython.get_ipython() if ipython is not None else None
+        if shell is not None and self._events is None:
+            self._events = shell.events
+            self._events.register(_EVENT, self._ran)
+
+    def remove(self) -> None:
+        """Listens no more; a second call does nothing."""
+        events, self._events = self._events, None
+        if events is not None:
+            events.unregister(_EVENT, self._ran)
+
+    def _ran(self, result: Any) -> None:
+        error = getattr(result, "error_in_exec", None)
+        if isinstance(error, BaseException):
+            self._failed(error)

@@ -9,23 +9,28 @@ What draws and explains a scene is loaded when memory runs out: most runs never 
 
 from __future__ import annotations
 
+import json
 import logging
+import pickle
 import sys
 import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from memguard.backends.auto import AutoBackend
 from memguard.backends.oom_view import OomView, view_of
 from memguard.evidence.oom.errors import no_engine_in, oom_in
 from memguard.integrations.loop.forward_count import ForwardCount
-from memguard.integrations.oom.cell_errors import KEPT
-from memguard.integrations.oom.last_exits import LastExits
+from memguard.integrations.oom.last_exits import KEPT, LastExits
 from memguard.integrations.trace_window import TraceWindow
+from memguard.postmortem import PostMortem
+from memguard.recording.format import FOLDER
 from memguard.records.stats import BatchRecord
+from memguard.report.postmortem_html import render_html
+from memguard.report.postmortem_text import render_markdown
 from memguard.torch_objects.storages import unheard
 
 if TYPE_CHECKING:
@@ -278,8 +283,8 @@ class OomWatch:
         if pending is None or session is None:
             return
         from memguard.evidence.oom.errors import requested_bytes
-        from memguard.integrations.oom.files import write_report
         from memguard.integrations.oom.scene import Seen
+        from memguard.integrations.oom.watch import write_report
         from memguard.report.postmortem_text import render_markdown, render_short
 
         scene, request = pending.scene, pending.scene.request
@@ -320,3 +325,30 @@ def _is_of(pending: Seen, message: str) -> bool:
 
     seen, told = pending.scene.request.requested_bytes, requested_bytes(message)
     return seen is None or told is None or abs(seen - told) <= 0.01 * max(seen, told)
+
+
+# The files of an out-of-memory report, beside the recording.
+
+
+def write_report(
+    logdir: Path | None, told: PostMortem, snapshot: dict[str, Any] | None
+) -> tuple[Path | None, str | None]:
+    """Writes the report as JSON, Markdown and HTML, and the snapshot.
+
+    Returns:
+        The folder, or why there is none.
+    """
+    if logdir is None:
+        return None, None
+    folder = logdir / FOLDER / told.id
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if snapshot is not None:
+            (folder / "snapshot.pickle").write_bytes(pickle.dumps(snapshot))
+            told = replace(told, snapshot="snapshot.pickle")
+        (folder / "report.json").write_text(json.dumps(told.to_json(), indent=2, default=str) + "\n")
+        (folder / "report.md").write_text(render_markdown(told), encoding="utf-8")
+        (folder / "report.html").write_text(render_html(told), encoding="utf-8")
+    except Exception as error:  # told by the caller, who prints the report instead
+        return None, str(getattr(error, "strerror", None) or error)
+    return folder, None

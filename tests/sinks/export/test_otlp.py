@@ -15,10 +15,9 @@ from memguard.options import Options
 from memguard.recording.reader import Recording
 from memguard.records.findings import Finding, Severity
 from memguard.records.stats import BatchRecord, Run, Stage
-from memguard.sinks.export import choose
 from memguard.sinks.export.metrics import MOST_PHASES
 from memguard.sinks.export.place import Exporting
-from memguard.sinks.export.sink import LONGEST_PAUSE_SECONDS, ExportSink
+from memguard.sinks.export.sink import LONGEST_PAUSE_SECONDS, ExportSink, make_export_sink
 from tests.sinks.export.receiver import Receiver
 
 GIB = 1 << 30
@@ -58,7 +57,7 @@ def leak(message: str = "losses keeps graphs.", severity: Severity = Severity.WA
 def make(kind: str = "otlp", clock: Clock | None = None, **place: object) -> tuple[ExportSink, Clock]:
     clock = clock or Clock()
     exporting = Exporting(rank=5, world_size=8, node="1", run="job-7", **place)  # type: ignore[arg-type]
-    made = choose.make_export_sink(kind, exporting)
+    made = make_export_sink(kind, exporting)
     assert made is not None
     return ExportSink(exporting, made._make, every=10.0, clock=clock), clock
 
@@ -226,7 +225,7 @@ def test_a_guarded_training_exports_and_its_recording_is_whole(
 def test_a_disabled_sdk_exports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """OTEL_SDK_DISABLED is OpenTelemetry's own switch."""
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    assert choose.make_export_sink("otlp", Exporting()) is None
+    assert make_export_sink("otlp", Exporting()) is None
 
 
 def test_a_wrong_export_is_answered_with_the_valid_ones() -> None:

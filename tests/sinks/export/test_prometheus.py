@@ -8,9 +8,8 @@ pytest.importorskip("opentelemetry.exporter.prometheus")
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from memguard.sinks.export.choose import make_export_sink
 from memguard.sinks.export.place import Exporting
-from memguard.sinks.export.sink import ExportSink
+from memguard.sinks.export.sink import ExportSink, make_export_sink
 from tests.sinks.export.test_otlp import GIB, RUN, batch, leak
 
 

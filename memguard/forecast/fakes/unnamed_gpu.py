@@ -1,12 +1,38 @@
-"""A GPU that user code names by its number alone, as in ``model.to(rank)``: without a GPU, PyTorch knows none."""
+"""GPUs that user code names by a number, as in ``model.to(rank)``, or not at all: without a GPU, PyTorch knows none."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch.overrides import TorchFunctionMode
+
+if TYPE_CHECKING:
+    from memguard.forecast.tracer import Tracer
+
+
+@final
+class AutocastInputs(TorchFunctionMode):
+    """Inside autocast, numbers on the host become those of the fake GPU before autocast looks at them."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()
+        self._tracer = tracer
+
+    def __torch_function__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        tracer = self._tracer
+        if torch.is_autocast_enabled("cuda"):
+            for value in args:
+                if isinstance(value, torch.Tensor) and value.is_floating_point() and value.device.type == "cpu":
+                    if not tracer.sites.in_host_code(sys._getframe(1)):
+                        args = tuple(tracer.moved(value) for value in args)
+                    break
+        return func(*args, **(kwargs or {}))
+
 
 _PLACES: dict[Any, int] = {torch.device: 0, torch.Tensor.to: 1}
 """Where a device stands among what is given by position."""
