@@ -1,13 +1,17 @@
-"""Tensors that cannot be asked anything: torch 2.4 leaves emptied ones to the collector, whoever made them."""
+"""Tensors and storages that went: in every torch nothing fails on what is left of them, and nothing holds them."""
 
 from __future__ import annotations
 
+import weakref
 from typing import NoReturn
 
+import pytest
 import torch
 
 from memguard.evidence.oom.census import Census, collect
 from memguard.heap.roots import roots_by_collector
+from memguard.torch_objects import storages
+from memguard.torch_objects.storages import StorageRef
 
 
 def _refuse(tensor: torch.Tensor) -> NoReturn:
@@ -41,3 +45,17 @@ def test_the_look_at_an_error_of_memory_passes_them_over() -> None:
         collect(census)
     found = {id(tensor) for tensor in census.tensors}
     assert id(whole) in found and id(emptied) not in found
+
+
+@pytest.mark.parametrize("kind", [StorageRef, storages._ObjectRef])
+def test_a_storage_and_its_object_go_together(kind: type) -> None:
+    """By a view's death too, and after a backward that had saved it; the reference tells."""
+    weight = torch.ones(4, requires_grad=True)
+    tensor = torch.zeros(8)
+    ref, watched = kind(tensor.untyped_storage()), weakref.ref(tensor.untyped_storage())
+    loss = (tensor[:4] * weight).sum()
+    del tensor
+    assert not ref.expired(), "the graph holds it"
+    loss.backward()
+    del loss
+    assert ref.expired() and watched() is None

@@ -8,7 +8,8 @@ import weakref
 import torch
 
 from memguard.autograd.graph import graph_of, held_bytes, iter_nodes
-from memguard.heap.snapshot import HeapSnapshot
+from memguard.evidence.naming.holders import HolderSearch
+from memguard.heap.snapshot import MOST_ELEMENTS, HeapSnapshot, tensors_of_all, unsampled_tensors
 
 
 def below(root: object) -> HeapSnapshot:
@@ -67,3 +68,42 @@ def test_nodes_come_once_each_up_to_a_limit_and_not_beyond_an_end() -> None:
     assert len(list(iter_nodes([one.grad_fn, two.grad_fn], 2))) == 2
     ends = list(iter_nodes([one.grad_fn], ends=lambda node: node is shared.grad_fn))
     assert ends == [one.grad_fn]
+
+
+def test_all_tensors_of_a_long_container_are_found() -> None:
+    """Those that a walk passes over as well, in tuples and in lists of lists."""
+    records = {number: (number, [torch.zeros(4)]) for number in range(300)}
+    leaves = [link for link in HolderSearch().snapshot.tensors if tuple(link.value.shape) == (4,)]
+    assert len(leaves) < 100
+    found = tensors_of_all(leaves)
+    assert found is not None
+    assert {id(tensor) for tensor in found} == {id(record[1][0]) for record in records.values()}
+
+
+def test_what_is_too_long_is_not_read() -> None:
+    """It would hold up the training."""
+    records = [torch.zeros(5)] * (MOST_ELEMENTS + 1)
+    leaves = [link for link in HolderSearch().snapshot.tensors if tuple(link.value.shape) == (5,)]
+    assert leaves
+    assert tensors_of_all(leaves) is None
+    assert len(records) == MOST_ELEMENTS + 1
+
+
+def test_what_a_sample_left_out_is_read() -> None:
+    """Of a list of pairs too long to be read whole every tensor is either met or passed over; a short one is read."""
+    long, short = [(torch.zeros(1), torch.zeros(1)) for _ in range(100)], [torch.zeros(1) for _ in range(5)]
+    links = HeapSnapshot([(None, long), (None, short)]).tensors
+    met, others = {id(link.value) for link in links}, [id(link.value) for link in unsampled_tensors(links)]
+    assert len(met) < 100
+    assert len(others) == len(set(others))
+    assert met | set(others) == {id(tensor) for pair in long for tensor in pair} | {id(tensor) for tensor in short}
+    assert met.isdisjoint(others)
+
+
+def test_a_list_is_named_though_no_tensor_of_the_sample_is_meant() -> None:
+    """Of a thousand elements one in the middle of a half is recognised: the walk alone would have passed it over."""
+    kept = [{"loss": torch.zeros(1)} for _ in range(1000)]
+    meant = id(kept[300]["loss"])
+    (holder,) = HolderSearch().find(lambda tensor: 4 if id(tensor) == meant else None, graph=False, collector=False)
+    assert holder.place.holder == "kept"
+    assert holder.length == 1000

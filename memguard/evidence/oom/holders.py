@@ -82,15 +82,15 @@ def _hoard(census: Census, stack: Stack, group: Group) -> KeptTensors:
         graph=graph,
         attached=any(tensor.grad_fn is not None for tensor in tensors),
         feeds=feeds,
-        reset=_reset_of(group.link),
         filling=filled is not None,
     )
 
 
 def _placed(hoard: KeptTensors, group: Group, search: HolderSearch) -> KeptTensors:
-    """With the line that fills it, where the program does not stand there, and how many it will ever hold."""
+    """With the line that fills it, where the program does not stand there, and what ends its growth."""
     place = hoard.place if hoard.place.holder else search.by_holder([(group.leaves[-1], 0)])[0][0].place
-    return replace(hoard, place=place, most=capacity_of(growing(group.leaves[-1]), place.file, place.holder))
+    most = capacity_of(growing(group.leaves[-1]), place.file, place.holder)
+    return replace(hoard, place=place, most=most, reset=_reset_of(group.link, search))
 
 
 def _frame_of(name: Link, stack: Stack) -> FrameType | None:
@@ -106,12 +106,13 @@ def _frame_of(name: Link, stack: Stack) -> FrameType | None:
     return None
 
 
-def _reset_of(name: Link) -> str | None:
+def _reset_of(name: Link, search: HolderSearch) -> str | None:
     """The object that has an attribute, where that has a method ``reset``: a metric."""
     owner = name.parent if name.via is Via.ATTRIBUTE else None
     if owner is None or not callable(getattr(type(owner.value), "reset", None)):
         return None
-    return text_of(owner) if owner.via in NAMES and owner.key != "self" else type(owner.value).__name__
+    names = (each for each in (owner, *search.snapshot.others(owner)) if each.via in NAMES and each.key != "self")
+    return next(map(text_of, names), type(owner.value).__name__)
 
 
 def _scope_of(frame: FrameType) -> SourceScope | None:

@@ -1,8 +1,11 @@
 """Further copies of a model's weights."""
 
+from __future__ import annotations
+
 import collections
 import copy
 import functools
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,11 @@ import torch
 from torch import nn
 
 from memguard.evidence.kept.copies import find_copies, is_loaded, is_mapped_to_host
+from memguard.evidence.kept.scans import ScansProbe
 from memguard.evidence.naming.holders import HolderSearch
+from memguard.records.facts import CheckpointKept, KeptOutputs, ModelCopies
+from memguard.records.stats import Stage
+from tests.evidence.loop import Loop, train_on
 
 
 def make() -> nn.Module:
@@ -192,3 +199,173 @@ def test_a_checkpoint_in_a_cached_property_is_told_where_it_is_returned(tmp_path
     (found,) = find_copies(HolderSearch(models=[model]), [model])
     assert found.place.holder == "Lazy.stored" and is_loaded(found.place)
     assert (found.place.source or "").startswith("return torch.load(self.path)")
+
+
+def wide() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 2))
+
+
+def copied(model: nn.Module) -> nn.Module:
+    one = wide()
+    one.load_state_dict(model.state_dict())
+    return one
+
+
+class League:
+    """Earlier selves to play against."""
+
+    def __init__(self) -> None:
+        self.players: list[nn.Module] = []
+
+    def admit(self, agent: nn.Module) -> nn.Module:
+        self.players.append(copied(agent))
+        return self.players[-1]
+
+
+class Rated:
+    """Each with a name and a score."""
+
+    def __init__(self) -> None:
+        self.rated: dict[int, dict[str, object]] = {}
+
+    def admit(self, agent: nn.Module) -> nn.Module:
+        player = copied(agent)
+        self.rated[len(self.rated)] = {"score": 0.0, "player": player}
+        return player
+
+
+class Pool:
+    """The newest of them."""
+
+    def __init__(self) -> None:
+        self.pool: list[nn.Module] = []
+
+    def admit(self, agent: nn.Module) -> nn.Module:
+        self.pool.append(copied(agent))
+        if len(self.pool) > 24:
+            self.pool.pop(0)
+        return self.pool[-1]
+
+
+def play(league: League | Rated | Pool, *, train: bool = False) -> Loop:
+    agent = wide()
+    optimizer = torch.optim.SGD(agent.parameters(), lr=0.1)
+    opponents: deque[nn.Module] = deque(maxlen=3)
+    own: list[torch.optim.Optimizer] = []
+    with Loop(agent, kinds=[ScansProbe]) as loop:
+        for index in loop.batches(72):
+            if index % 2:
+                opponents.append(league.admit(agent))
+                loop.add(opponents[-1])
+                own += [torch.optim.SGD(opponents[-1].parameters(), lr=0.1)] if train else []
+            optimizer.zero_grad()
+            loss = agent(torch.randn(4, 8)).sum()
+            for opponent in opponents:
+                loss = loss + opponent(torch.randn(4, 8)).sum() * (1.0 if train else 0.0)
+            loss.backward()
+            for one in (optimizer, *own[-3:]):
+                one.step()
+    return loop
+
+
+@pytest.mark.parametrize(("kind", "holder"), [(League, "League.players"), (Rated, "Rated.rated")])
+def test_opponents_that_only_come_are_copies(kind: type[League | Rated], holder: str) -> None:
+    """Though each is called; what the list grows by is told with them."""
+    loop = play(kind())
+    told = loop.of(ModelCopies)
+    assert told and {fact.place.holder for fact in told} == {holder} and told[-1].copies >= 16
+    assert told[-1].place.function == f"{kind.__name__}.admit"
+    assert {fact.place.holder for fact in loop.of(KeptOutputs)} <= {holder}
+
+
+def test_a_pool_with_a_limit_is_silent() -> None:
+    """And so are members that were trained: they have changed since they were made."""
+    assert play(Pool()).of(ModelCopies) == []
+    assert play(League(), train=True).of(ModelCopies) == []
+
+
+LATE = 80
+"""Batches after which few are looked at."""
+
+
+def train(loop: Loop, model: nn.Module, batches: int) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in loop.batches(batches):
+        train_on(optimizer, model(torch.ones(4, 8)).sum())
+
+
+def evaluate(loop: Loop, model: nn.Module) -> None:
+    with torch.no_grad():
+        for _ in loop.batches(1, Stage.VALIDATION):
+            model(torch.ones(4, 8))
+
+
+def test_copies_that_are_taken_after_late_evaluations_are_told() -> None:
+    """The best models so far: the batch of training that comes next is looked at for them."""
+    model, best = wide(), list[nn.Module]()
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        train(loop, model, LATE)
+        for _ in range(3):
+            for _ in loop.batches(1, Stage.VALIDATION):
+                with torch.no_grad():
+                    model(torch.ones(4, 8))
+                best.append(copied(model))
+            train(loop, model, 5)
+    told = loop.of(ModelCopies)
+    assert [fact.copies for fact in told] == [1, 2, 3]
+    assert {(fact.stage, fact.place.holder) for fact in told} == {(Stage.TRAIN, "best")}
+
+
+def test_weights_that_are_put_aside_for_an_evaluation_are_not() -> None:
+    """An average of the weights is swapped in, and out again before training goes on."""
+    model = wide()
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        train(loop, model, LATE)
+        for _ in range(3):
+            aside = copy.deepcopy(model.state_dict())
+            evaluate(loop, model)
+            model.load_state_dict(aside)
+            del aside
+            train(loop, model, 5)
+    assert loop.of(ModelCopies) == []
+
+
+class Teacher:
+    """Keeps all that it was loaded from."""
+
+    def __init__(self, path: Path) -> None:
+        self.stored = torch.load(path)
+        self.model = nn.Linear(8, 2)
+        self.model.load_state_dict(self.stored)
+
+
+def test_a_checkpoint_of_a_model_that_joins_late_is_told(tmp_path: Path) -> None:
+    """A round that met it before its model was called took it for nothing."""
+    model, path = wide(), tmp_path / "teacher.pt"
+    torch.save(nn.Linear(8, 2).state_dict(), path)
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        train(loop, model, LATE)
+        teacher = Teacher(path)
+        evaluate(loop, model)
+        train(loop, model, 3)
+        assert loop.of(CheckpointKept) == []
+        loop.add(teacher.model)
+        train(loop, model, 3)
+    (told,) = loop.of(CheckpointKept)
+    assert (told.place.holder, told.bytes) == ("Teacher.stored", 72)
+
+
+def test_a_copy_that_comes_late_is_told_where_memory_jumped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads every record says so; no round need be due, or still be open in a process of many objects."""
+    monkeypatch.setattr("memguard.evidence.kept.incremental_scan.BEGINS", (1_000_000,))
+    model = wide()
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        train(loop, model, LATE)
+        best = copied(model)
+        train(loop, model, 3)
+        assert loop.of(ModelCopies) == []
+        loop.watch.jumps += 1
+        loop.watch.look_closely(1, surely=True)
+        train(loop, model, 1)
+    (told,) = loop.of(ModelCopies)
+    assert told.place.holder == "best" and best is not model

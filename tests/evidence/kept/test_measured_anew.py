@@ -1,14 +1,17 @@
-"""The size of a reported holder is measured again as the run goes on."""
+"""What was reported is measured, and told, again as the run goes on."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from memguard.evidence.kept.growing_names import GrowingNamesProbe
 from memguard.evidence.kept.scans import ScansProbe
-from memguard.records.facts import KeptOutputs
+from memguard.records.facts import KeptOnHost, KeptOutputs
 from memguard.records.stats import BatchRecord, Stage
 from tests.evidence.loop import Loop
 
@@ -29,3 +32,36 @@ def test_a_list_that_grows_faster_than_was_told_is_told_with_the_new_rate(fast: 
     assert first.bytes_per_batch == 1024 and last.bytes_per_batch == max(fast, 1) * 1024
     assert last.place == first.place and last.first_batch == first.first_batch
     assert last.bytes == last.tensors * 1024 and abs(last.bytes - len(kept) * 1024) <= 0.1 * len(kept) * 1024
+
+
+class Replay:
+    """A memory without an end, and one that forgets."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+        self.recent: list[Any] = []
+
+    def add(self) -> None:
+        self.seen.append((np.zeros(16_384, np.uint8), 1))
+
+    def renew(self) -> None:
+        self.recent.append((np.zeros(16_384, np.uint8), 1))
+        if len(self.recent) > 100:
+            self.recent.pop(0)
+
+    def is_warm(self) -> bool:
+        return len(self.seen) > 60
+
+
+@pytest.mark.parametrize(("method", "holder", "limited"), [("add", "seen", [True, False]), ("renew", "recent", [True])])
+def test_a_memory_that_outgrows_what_learning_waits_for_has_no_limit(
+    method: str, holder: str, limited: list[bool]
+) -> None:
+    """``len(memory) > 60`` may be its limit until there are 120; what forgets is told once."""
+    replay, model = Replay(), nn.Linear(2, 2)
+    with Loop(model, kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(60):
+            for _ in range(4):
+                getattr(replay, method)()
+    facts = [fact for fact in loop.of(KeptOnHost) if fact.place.holder == f"Replay.{holder}"]
+    assert [fact.bounded for fact in facts] == limited

@@ -1,10 +1,18 @@
 """Small views that keep large storages are found by the container that holds them."""
 
+from __future__ import annotations
+
+import pytest
 import torch
 from torch import nn
 
+from memguard.evidence.kept.incremental_scan import APART
+from memguard.evidence.kept.scans import ScansProbe
 from memguard.evidence.kept.views import find_pins, used_state
 from memguard.evidence.naming.holders import HolderSearch
+from memguard.evidence.sampling_budget import LOOKS
+from memguard.records.facts import ViewsPinStorage
+from tests.evidence.loop import Loop
 
 BIG = 1 << 18  # elements of four bytes: 1 MiB
 
@@ -111,3 +119,23 @@ def test_rows_far_apart_in_a_long_container_are_all_counted() -> None:
     del batches
     assert find_pins(HolderSearch()) == ()
     assert len(rows) == 128
+
+
+def test_views_are_looked_for_where_the_floor_rises_and_told_again_when_they_are_twice_as_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the batch from which on it rose, by which the rate is known."""
+    monkeypatch.setattr("memguard.heap.walk.is_user_module_name", lambda name: False)
+    rows: list[torch.Tensor] = []
+    with Loop(nn.Linear(2, 2), kinds=[ScansProbe]) as loop:
+        for _ in loop.batches(60):
+            pass
+        for rise, since in ((1, 0), (2, 50)):
+            rows += [torch.zeros(64, 1024)[3] for _ in range(4 * rise)]
+            loop.watch.rose, loop.watch.rises_since = loop.batch, since
+            loop.watch.look_closely(LOOKS, surely=True)
+            for _ in loop.batches(APART + 8):
+                pass
+    first, later = loop.of(ViewsPinStorage)
+    assert (first.views, later.views) == (4, 12) == (len(rows) - 8, len(rows))
+    assert first.place == later.place and (first.since, later.since) == (0, 50)

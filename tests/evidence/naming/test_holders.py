@@ -1,9 +1,19 @@
 """Who holds old graphs or outputs, in the many ways training scripts are written."""
 
+import linecache
+import sys
+import types
+import weakref
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
+from memguard.autograd.reach import Reach
+from memguard.evidence.naming.holders import Holder, HolderSearch
+from memguard.evidence.naming.names import user_files
+from memguard.heap.frames import user_frames
 from tests.evidence.scripts import marked_lines, run
 
 GRAPHS: dict[str, tuple[str, str]] = {}
@@ -191,3 +201,130 @@ def test_another_module_holds(tmp_path: Path) -> None:
     holders = run(script, tmp_path, others={"state": "LOG = []\n"})
     assert holders[0].place.holder == "LOG"
     assert holders[0].place.line in marked_lines(tmp_path / "script.py")
+
+
+KEY = "tests.evidence.harmless"
+
+
+def named_then_dropped() -> list[weakref.ref[torch.Tensor]]:
+    """Names the holder of three losses, drops them, and returns weak references to them."""
+    model = nn.Linear(4, 1)
+    kept = []
+    for _ in range(3):
+        loss = model(torch.ones(2, 4)).sum()
+        assert loss.grad_fn is not None
+        loss.grad_fn.metadata[KEY] = "old"
+        kept.append(loss)
+    del loss
+    reach = Reach(KEY, lambda mark: mark == "old")
+    (holder,) = HolderSearch(models=[model]).find(reach, passes=reach.passes)
+    del reach
+    assert (holder.place.holder, holder.tensors, holder.length) == ("kept", 3, 3)
+    refs = [weakref.ref(tensor) for tensor in kept]
+    del kept
+    return refs
+
+
+def test_tensors_die_with_their_last_name_after_naming(without_collector: None) -> None:
+    """No reference to a tensor stays in a frame, a cache or a cycle; the collector is not needed."""
+    assert [ref() for ref in named_then_dropped()] == [None, None, None]
+
+
+def test_the_collectors_way_leaves_nothing_either(without_collector: None) -> None:
+    """Asking the garbage collector for referrers keeps nothing alive, found or not."""
+
+    def hide() -> weakref.ref[torch.Tensor]:
+        tensor = torch.ones(3)
+        HolderSearch().find(lambda other: None, graph=False)
+        return weakref.ref(tensor)
+
+    assert hide()() is None
+
+
+def test_no_module_attribute_is_touched() -> None:
+    """A module with a `__getattr__` of its own is not asked for anything while files are listed."""
+    import types
+
+    class Lazy(types.ModuleType):
+        def __getattribute__(self, name: str) -> object:
+            raise AssertionError(f"{name} was asked for")
+
+    sys.modules["lazy_for_this_test"] = Lazy("lazy_for_this_test")
+    try:
+        assert __file__ in user_files()
+    finally:
+        del sys.modules["lazy_for_this_test"]
+
+
+def test_judge_that_knows_nobody() -> None:
+    """Without a tensor that matters nobody is named."""
+    assert HolderSearch().find(lambda tensor: None, collector=False) == ()
+
+
+VARIED: dict[str, tuple[str, str]] = {}
+"""Name of the case -> (holder, script). The line that is to be named carries the mark."""
+
+VARIED["carry via attribute of namespace"] = (
+    "carry.h",
+    """
+from types import SimpleNamespace
+carry = SimpleNamespace(h=torch.zeros(4,8))
+cell = nn.GRUCell(8,8)
+def step(x):
+    carry.h = cell(x, carry.h)  # <-
+    return carry.h
+for x, y in batches():
+    step(x)
+""",
+)
+VARIED["carry via method"] = (
+    "Env.state",
+    """
+class Env(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.dyn = nn.Linear(16, 8)
+        self.state = torch.zeros(4, 8)
+    def transition(self, a):
+        return torch.tanh(self.dyn(torch.cat([self.state, a], 1)))
+    def forward(self, a):
+        self.state = self.transition(a)  # <-
+        return self.state.sum()
+env = Env()
+for x, y in batches():
+    env(x)
+""",
+)
+
+
+@pytest.mark.parametrize("case", VARIED)
+def test_names_the_holder_and_the_line(case: str, tmp_path: Path) -> None:
+    """The variable and the statement that keep graphs of earlier batches are named."""
+    holder, script = VARIED[case]
+    holders = run(script, tmp_path)
+    assert holders and holders[0].place.line in marked_lines(tmp_path / "script.py")
+    assert holders[0].place.holder == holder
+
+
+def test_cells_of_a_notebook_share_their_globals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list in one cell, a function that fills it in another: the line in the other cell is named."""
+    cells = {
+        "<ipython-input-1-a>": "history = []\n",
+        "<ipython-input-2-b>": "def record(value):\n    history.append(value)\n",
+        "<ipython-input-3-c>": "for _ in range(4):\n    record(torch.ones(2))\nfound = name()\n",
+    }
+
+    def name() -> tuple[Holder, ...]:
+        return HolderSearch(frames=user_frames(sys._getframe(1))).find(
+            lambda tensor: 8 if tensor.numel() == 2 else None, graph=False
+        )
+
+    notebook = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", notebook)
+    notebook.__dict__.update(torch=torch, name=name)
+    for file, text in cells.items():
+        monkeypatch.setitem(linecache.cache, file, (len(text), None, text.splitlines(True), file))
+        exec(compile(text, file, "exec"), notebook.__dict__)
+    (holder,) = notebook.found
+    assert (holder.place.file, holder.place.line) == ("<ipython-input-2-b>", 2)
+    assert (holder.place.holder, holder.place.function, holder.length) == ("history", "record", 4)
