@@ -145,59 +145,17 @@ def _make_of(step: Callable[..., Any] | None, model: Any, optimizer: Any) -> tup
     return make, name is not None
 
 
-def forecast_of(
-    make: Make,
-    *,
-    device: str | int | None = None,
-    steps: int = 3,
-    batch: int | None = None,
-    torch_version: str | None = None,
-    alloc_conf: str | None = None,
-    reserved_by_others_bytes: int = 0,
-    takes_batch: bool = False,
-    suggest: bool | None = None,
-    cards: Iterable[str] = (),
-    nproc: int | None = None,
-    nnodes: int = 1,
-    meshes: Iterable[Mapping[str, int]] = (),
-    progress: bool = False,
-    timeout_seconds: float | None = None,
-) -> Forecast:
+def forecast_of(make: Make, *, timeout_seconds: float | None = None, **options: Any) -> Forecast:
     """The forecast of a function that builds model, optimizer and step; it runs on fake tensors too.
 
     Args:
         make: Returns model, optimizer and step for a batch size, or for None as they are.
-        device: See `forecast`; likewise all options not named here.
-        steps: See `forecast`.
-        batch: See `forecast`.
-        torch_version: See `forecast`.
-        alloc_conf: See `forecast`.
-        reserved_by_others_bytes: See `forecast`.
-        takes_batch: Whether ``make`` heeds the batch size.
-        suggest: See `forecast`.
-        cards: See `forecast`.
-        nproc: See `forecast`.
-        nnodes: See `forecast`.
-        meshes: See `forecast`.
-        progress: Show a bar on stderr.
         timeout_seconds: How long to wait for it before it is given up.
+        **options: Those of `forecast`; ``takes_batch``, whether ``make`` heeds the batch size; ``progress``, for a bar
+            on stderr.
     """
     started = time.perf_counter()
-    question = asked(
-        device=device,
-        steps=steps,
-        batch=batch,
-        torch_version=torch_version,
-        alloc_conf=alloc_conf,
-        reserved_by_others_bytes=reserved_by_others_bytes,
-        takes_batch=takes_batch,
-        suggest=suggest,
-        cards=cards,
-        nproc=nproc,
-        nnodes=nnodes,
-        meshes=meshes,
-        progress=progress,
-    )
+    question = asked(**options)
     found = in_child(lambda: answer(make, question), timeout_seconds=timeout_seconds)
     return replace(found, seconds=time.perf_counter() - started)
 
@@ -222,6 +180,7 @@ class Question:
     progress: bool
 
 
+@suggests_names
 def asked(
     *,
     device: str | int | None = None,
@@ -238,7 +197,7 @@ def asked(
     meshes: Iterable[Mapping[str, int]] = (),
     progress: bool = False,
 ) -> Question:
-    """The question that these options put; for them see `forecast_of`, likewise for what is raised."""
+    """The question that these options put; for them see `forecast` and `forecast_of`, likewise for what is raised."""
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     if batch is not None and batch < 1:
