@@ -9,8 +9,8 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, final
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,12 +25,12 @@ from memguard.forecast.fakes.process_group import load_distributed
 from memguard.forecast.fakes.without_dynamo import warm_up
 from memguard.forecast.judging import run_on
 from memguard.forecast.kernels.workspaces import version_of
-from memguard.forecast.layouts import Layout, layouts_of
+from memguard.forecast.layouts import layouts_of
 from memguard.forecast.measured_variants import MeasuredVariants
 from memguard.forecast.recorded import Measured
 from memguard.forecast.result import FITS, Forecast, LayoutShare, Measurement
 from memguard.forecast.session import Made
-from memguard.forecast.study import Study
+from memguard.forecast.study import Question, Study
 from memguard.forecast.target import batch_parameter, call_target
 from memguard.forecast.variants import Make, Say
 from memguard.options import suggests_names
@@ -160,26 +160,6 @@ def forecast_of(make: Make, *, timeout_seconds: float | None = None, **options: 
     return replace(found, seconds=time.perf_counter() - started)
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What is to be forecast for a step, checked; see `forecast`."""
-
-    card: Card | None
-    steps: int
-    batch: int | None
-    torch_version: str
-    alloc_conf: str
-    reserved_by_others_bytes: int
-    takes_batch: bool
-    suggest: bool | None
-    table_cards: tuple[Card, ...]
-    nproc: int | None
-    nnodes: int
-    layouts: tuple[Layout, ...]
-    progress: bool
-
-
 @suggests_names
 def asked(
     *,
@@ -248,7 +228,7 @@ def answer_measured(measured: Sequence[Measured], question: Question) -> Forecas
         outside = max(one.outside_bytes for one in measured)
         question = replace(question, card=replace(question.card, context_bytes=(outside,) * 3))
     traces = MeasuredVariants(measured, question.batch)
-    study = _study(traces, question)
+    study = Study(traces, question)
     found = study.forecast()
     found = replace(
         found,
@@ -305,7 +285,7 @@ def _lowest(make: Make, question: Question, say: Say) -> tuple[Forecast, Study]:
     shares: list[LayoutShare] = []
     made: list[tuple[Forecast, Study]] = []
     for layout in question.layouts or ((),):
-        study = _study(make, question, layout=layout, say=say)
+        study = Study(make, question, layout=layout, say=say)
         share = LayoutShare(mesh=dict(layout), allocated_peak_bytes=None, reserved_peak_bytes=None, verdict=None)
         try:
             found = study.forecast()
@@ -329,22 +309,6 @@ def _lowest(make: Make, question: Question, say: Say) -> tuple[Forecast, Study]:
     found, study = min(made, key=lambda one: one[0].reserved_peak_bytes)
     shares.sort(key=lambda one: (one.reserved_peak_bytes is None, one.reserved_peak_bytes))
     return replace(found, layouts=tuple(shares) if question.layouts else ()), study
-
-
-def _study(make: Make | MeasuredVariants, question: Question, **options: Any) -> Study:
-    return Study(
-        make,
-        card=question.card,
-        steps=question.steps,
-        batch=question.batch,
-        torch_version=question.torch_version,
-        alloc_conf=question.alloc_conf,
-        reserved_by_others_bytes=question.reserved_by_others_bytes,
-        takes_batch=question.takes_batch,
-        processes=question.nproc,
-        nodes=question.nnodes,
-        **options,
-    )
 
 
 def _sizes(batch: int | None) -> list[int | None]:

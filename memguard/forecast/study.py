@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 from memguard.errors import MemGuardError
@@ -26,57 +26,64 @@ MARGIN = 0.02
 
 
 @final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is to be forecast for a step, checked; see `memguard.forecast.forecasting.forecast`."""
+
+    card: Card | None
+    """The GPU; None for none in particular."""
+    steps: int = 3
+    batch: int | None = None
+    """The batch size that the step is written for."""
+    torch_version: str
+    alloc_conf: str = ""
+    reserved_by_others_bytes: int = 0
+    takes_batch: bool = False
+    """Whether the step is built for the batch size that is asked for; else inputs are given another size."""
+    suggest: bool | None = None
+    table_cards: tuple[Card, ...] = ()
+    nproc: int | None = None
+    nnodes: int = 1
+    layouts: tuple[Layout, ...] = ()
+    progress: bool = False
+
+
+@final
 class Study:
     """The traces of one step, and what they answer.
 
     Args:
         make: Builds model, optimizer and step; or has the traces already, of measured steps.
-        card: The GPU; None for none in particular.
-        steps: Steps of every trace.
-        batch: The batch size that the step is written for.
-        torch_version: The PyTorch that will run it.
-        alloc_conf: Its ``PYTORCH_CUDA_ALLOC_CONF``.
-        reserved_by_others_bytes: Held by other processes.
-        takes_batch: ``make`` builds the step for the batch size it is given; else inputs are given another size.
-        processes: Of the training on each node; None: it is a single process.
-        nodes: Of the training.
-        layout: Sizes of the meshes that it makes.
+        question: What is asked.
+        layout: Sizes of the meshes that the training makes.
         say: Told what is being traced.
     """
 
     def __init__(
         self,
         make: Make | MeasuredVariants,
+        question: Question,
         *,
-        card: Card | None,
-        steps: int,
-        batch: int | None,
-        torch_version: str,
-        alloc_conf: str,
-        reserved_by_others_bytes: int,
-        takes_batch: bool,
-        processes: int | None = None,
-        nodes: int = 1,
         layout: Layout = (),
         say: Say = lambda text, made, wanted: None,
     ) -> None:
-        self._card = card
-        self._batch = batch
-        self._version = torch_version
-        self._conf = alloc_conf
-        self._others = reserved_by_others_bytes
+        self._card = card = question.card
+        self._batch = question.batch
+        self._version = question.torch_version
+        self._conf = question.alloc_conf
+        self._others = question.reserved_by_others_bytes
         self._setting = Setting(
-            steps=steps,
+            steps=question.steps,
             compute_capability=card.compute_capability if card else (8, 0),
             total_bytes=card.total_bytes if card else 80 * 2**30,
             multiprocessors=card.multiprocessors if card else 108,
             threads_per_multiprocessor=card.threads_per_multiprocessor if card else 2048,
             name=card.title if card else "GPU",
             cudnn_workspaces=card.cudnn_workspaces if card else True,
-            batch=batch,
-            torch_version=version_of(torch_version),
-            processes=processes,
-            nodes=nodes,
+            batch=question.batch,
+            torch_version=version_of(question.torch_version),
+            processes=question.nproc,
+            nodes=question.nnodes,
             layout=layout,
         )
         self._ranks: tuple[int, ...] = (0,)
@@ -84,7 +91,7 @@ class Study:
         self._variants = (
             make
             if isinstance(make, MeasuredVariants)
-            else Variants(make, self._setting, takes_batch=takes_batch, say=say)
+            else Variants(make, self._setting, takes_batch=question.takes_batch, say=say)
         )
 
     def forecast(self, seconds: float = 0.0) -> Forecast:

@@ -26,7 +26,7 @@ from forecast_models import Case, build
 
 from memguard.forecast.cards import Card
 from memguard.forecast.fakes.without_dynamo import warm_up
-from memguard.forecast.study import MARGIN, Study
+from memguard.forecast.study import MARGIN, Question, Study
 
 _STEPS = 3
 _MULTIPROCESSORS = 132
@@ -132,13 +132,15 @@ def forecast_runs(case: Case, mib: int, torch_version: str) -> tuple[int, int, i
     )
     study = Study(
         lambda batch: build(replace(case, batch=batch or case.batch)),
-        card=card,
-        steps=_STEPS,
-        batch=case.batch,
-        torch_version=torch_version,
-        alloc_conf=case.conf,
-        reserved_by_others_bytes=0,
-        takes_batch=True,
+        Question(
+            card=card,
+            steps=_STEPS,
+            batch=case.batch,
+            torch_version=torch_version,
+            alloc_conf=case.conf,
+            reserved_by_others_bytes=0,
+            takes_batch=True,
+        ),
     )
     return study.largest_batches()
 

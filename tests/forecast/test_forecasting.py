@@ -13,7 +13,7 @@ from memguard.forecast.changes import HALF_BATCH, accumulated_twice
 from memguard.forecast.child import StepError, in_child
 from memguard.forecast.session import trace
 from memguard.forecast.setting import Setting
-from memguard.forecast.study import Study
+from memguard.forecast.study import Question, Study
 from memguard.forecast.trace import Kind
 
 
@@ -114,16 +114,8 @@ def test_what_the_step_does_already_is_not_tried(in_bf16):
         optimizer.step()
         optimizer.zero_grad()
 
-    study = Study(
-        lambda batch: (model, optimizer, step),
-        card=find_card("64MiB"),
-        steps=2,
-        batch=None,
-        torch_version=torch.__version__,
-        alloc_conf="",
-        reserved_by_others_bytes=0,
-        takes_batch=False,
-    )
+    question = Question(card=find_card("64MiB"), steps=2, torch_version=torch.__version__)
+    study = Study(lambda batch: (model, optimizer, step), question)
     found = in_child(lambda: [change.name for change, _, _ in study._tried()])
     assert ("bf16 autocast" in found) is not in_bf16
 
