@@ -36,12 +36,12 @@ _OWNER_COLOURS: Final = {
 def render_html(told: PostMortem) -> str:
     """The page of one post-mortem."""
     owners = [(name, OWNER_NAMES.get(name, name), nbytes) for name, nbytes in owners_of(told)]
-    lines = [(top_line_text(line), line.bytes) for line in told.lines]
+    lines = [(top_line_text(line), line.bytes) for line in told.scene.objects.lines]
     if lines and (rest := rest_of_lines(told, len(lines))):
         lines.append((ELSEWHERE, rest))
     return render_template(
         "postmortem",
-        title=f"Out of memory in {told.stage.value} batch {told.batch}",
+        title=f"Out of memory in {told.scene.stage.value} batch {told.scene.batch}",
         colours=_OWNER_COLOURS,
         told=told,
         asked=asked(told),
@@ -52,7 +52,7 @@ def render_html(told: PostMortem) -> str:
         lines=[(name, format_bytes(nbytes)) for name, nbytes in lines],
         tensors=[
             (each.name, list(each.shape), each.dtype, OWNER_NAMES.get(each.owner, each.owner), tensor_size(each))
-            for each in told.tensors
+            for each in told.scene.objects.tensors
         ],
-        replays=[replayed_text(replayed) for replayed in told.replays],
+        replays=[replayed_text(replayed) for replayed in told.scene.replays],
     )

@@ -41,13 +41,15 @@ def render_short(told: PostMortem, report: str | None = None, *, width: int | No
     held = [f"{OWNER_NAMES.get(name, name)} {format_bytes(nbytes)}" for name, nbytes in owners_of(told)[:4]]
     if held:
         parts.append(("  Held by: ", f"{', '.join(held)}."))
-    if told.lines:
-        lines = [f"{line_text(line.file, line.line)} {format_bytes(line.bytes)}" for line in told.lines[:2]]
+    if told.scene.objects.lines:
+        lines = [
+            f"{line_text(line.file, line.line)} {format_bytes(line.bytes)}" for line in told.scene.objects.lines[:2]
+        ]
         rest = rest_of_lines(told, len(lines))
         lines += [f"{ELSEWHERE} {format_bytes(rest)}"] if rest else []
-        known = "" if told.lines_allocated else f" (the lines {REACHED}; allocation history was off)"
+        known = "" if told.scene.objects.lines_allocated else f" (the lines {REACHED}; allocation history was off)"
         parts.append(("  By line: ", f"{', '.join(lines)}{known}."))
-    parts.append(("  Why:     ", told.why))
+    parts.append(("  Why:     ", told.verdict.text))
     parts += [
         (f"  Change:  {number}. " if number == 1 else f"           {number}. ", advice_text(advice))
         for number, advice in enumerate(told.advice[:3], 1)
@@ -66,11 +68,11 @@ def render_markdown(told: PostMortem) -> str:
 
 
 def _markdown(told: PostMortem) -> Iterator[str]:
-    yield f"# Out of memory in {told.stage.value} batch {told.batch}"
+    yield f"# Out of memory in {told.scene.stage.value} batch {told.scene.batch}"
     yield ""
     yield f"{headline(told)}"
     yield ""
-    yield f"**Why.** {told.why}"
+    yield f"**Why.** {told.verdict.text}"
     if told.caught:
         yield ""
         yield "The program caught the error and went on."
@@ -81,33 +83,33 @@ def _markdown(told: PostMortem) -> Iterator[str]:
         yield f"{number}. {advice_text(advice)}"
     held = [(OWNER_NAMES.get(name, name), nbytes) for name, nbytes in owners_of(told)]
     yield from _table("What held the memory", ("owner", "bytes"), held)
-    rest = rest_of_lines(told, len(told.lines))
-    rows = [(top_line_text(line), line.bytes) for line in told.lines]
+    rest = rest_of_lines(told, len(told.scene.objects.lines))
+    rows = [(top_line_text(line), line.bytes) for line in told.scene.objects.lines]
     yield from _table(lines_title(told), ("line", "bytes"), rows + ([(ELSEWHERE, rest)] if rest else []))
-    if told.tensors:
+    if told.scene.objects.tensors:
         yield ""
         yield "## Largest tensors"
         yield ""
         yield "| tensor | shape | dtype | owner | size |"
         yield "|---|---|---|---|---|"
-        for tensor in told.tensors:
+        for tensor in told.scene.objects.tensors:
             owner = OWNER_NAMES.get(tensor.owner, tensor.owner)
             yield f"| {tensor.name} | {list(tensor.shape)} | {tensor.dtype} | {owner} | {tensor_size(tensor)} |"
-    if told.replays:
+    if told.scene.replays:
         yield ""
         yield "## Replayed with other settings"
         yield ""
-        for replayed in told.replays:
+        for replayed in told.scene.replays:
             yield f"- {replayed_text(replayed)}"
     if told.findings:
         yield ""
         yield f"Earlier findings: {', '.join(told.findings)}."
-    if told.message:
+    if told.scene.message:
         yield ""
         yield "## Original error"
         yield ""
         yield "```"
-        yield told.message
+        yield told.scene.message
         yield "```"
 
 

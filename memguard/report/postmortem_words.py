@@ -30,18 +30,18 @@ OWNER_NAMES: Final = {
 
 def headline(told: PostMortem) -> str:
     """What failed where, like ``"out of memory on cuda:0 (train batch 11): 482 MiB asked for by train.py:86 ..."``."""
-    rank = f"rank {told.rank}, " if told.rank else ""
-    phase = f", {told.in_phase.in_words()}" if told.in_phase is not None else ""
-    return f"out of memory on {told.device} ({rank}{told.stage.value} batch {told.batch}{phase}): {asked(told)}"
+    rank = f"rank {told.scene.rank}, " if told.scene.rank else ""
+    phase = f", {told.scene.in_phase.in_words()}" if told.scene.in_phase is not None else ""
+    return f"out of memory on {told.scene.device} ({rank}{told.scene.stage.value} batch {told.scene.batch}{phase}): {asked(told)}"
 
 
 def asked(told: PostMortem) -> str:
     """What was asked for, by which line, and what there was for it."""
-    request = told.request
+    request = told.scene.request
     text = f"{format_bytes(request.requested_bytes)} asked for" if request.requested_bytes is not None else "asked for"
-    site = place_text(told.site)
+    site = place_text(told.scene.objects.site)
     text += f" by {site}" if site else ""
-    text += f" in the {told.phase}" if told.phase else ""
+    text += f" in the {told.scene.objects.phase}" if told.scene.objects.phase else ""
     there = []
     if request.free_bytes is not None and request.limit_bytes is not None:
         there.append(f"{format_bytes(request.free_bytes)} of {format_bytes(request.limit_bytes)} free")
@@ -54,7 +54,9 @@ def asked(told: PostMortem) -> str:
 
 def owners_of(told: PostMortem) -> list[tuple[str, int]]:
     """The owners' keys with their bytes, the largest first; none without any."""
-    return sorted(((name, nbytes) for name, nbytes in told.owners.items() if nbytes), key=lambda each: -each[1])
+    return sorted(
+        ((name, nbytes) for name, nbytes in told.scene.objects.owners.items() if nbytes), key=lambda each: -each[1]
+    )
 
 
 def advice_text(advice: Advice) -> str:
@@ -70,14 +72,14 @@ def tensor_size(tensor: TopTensor) -> str:
 
 def rest_of_lines(told: PostMortem, shown: int) -> int:
     """Allocated bytes of which the first so many lines tell nothing; 0 where that is next to nothing, or not known."""
-    allocated = told.request.allocated_bytes or 0
-    rest = allocated - sum(line.bytes for line in told.lines[:shown])
-    return rest if told.lines and rest > LITTLE * allocated else 0
+    allocated = told.scene.request.allocated_bytes or 0
+    rest = allocated - sum(line.bytes for line in told.scene.objects.lines[:shown])
+    return rest if told.scene.objects.lines and rest > LITTLE * allocated else 0
 
 
 def lines_title(told: PostMortem) -> str:
     """What a table of the lines is called."""
-    return "By line" if told.lines_allocated else f"By line {REACHED}"
+    return "By line" if told.scene.objects.lines_allocated else f"By line {REACHED}"
 
 
 def replayed_text(replayed: Replayed) -> str:

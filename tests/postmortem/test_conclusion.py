@@ -35,8 +35,8 @@ def test_other_process() -> None:
     """Another process that holds most of the device is named by its pid, with what ending it gives."""
     request = replace(FULL, allocated_bytes=4 * GIB, reserved_bytes=5 * GIB, others=((4242, 18 * GIB),))
     told = conclude(replace(SCENE, request=replace(request, others_bytes=18 * GIB)))
-    assert told.cause is Cause.OTHER_PROCESS
-    assert "pid 4242 with 18.0 GiB" in told.why
+    assert told.verdict.cause is Cause.OTHER_PROCESS
+    assert "pid 4242 with 18.0 GiB" in told.verdict.text
     assert told.advice[0].gain_bytes == 18 * GIB
 
 
@@ -45,23 +45,23 @@ def test_what_private_pools_keep_free_is_the_cause_where_it_would_have_been_enou
     """The allocator may take whole pieces of a pool, none larger: else it must be let go of."""
     request = replace(FULL, private_free_bytes=6 * GIB, largest_private_bytes=largest)
     told = conclude(replace(SCENE, request=request))
-    assert told.cause is Cause.PRIVATE_POOLS and told.advice[0].gain_bytes == 6 * GIB
-    assert "6.00 GiB are free in pools of their own" in told.why
+    assert told.verdict.cause is Cause.PRIVATE_POOLS and told.advice[0].gain_bytes == 6 * GIB
+    assert "6.00 GiB are free in pools of their own" in told.verdict.text
     assert ("use_on_oom" in advice(told)) is advised
     little = replace(FULL, private_free_bytes=GIB // 4, largest_private_bytes=GIB // 4)
-    assert conclude(replace(SCENE, request=little)).cause is not Cause.PRIVATE_POOLS
+    assert conclude(replace(SCENE, request=little)).verdict.cause is not Cause.PRIVATE_POOLS
 
 
 def test_a_small_neighbour_is_not_the_cause() -> None:
     """Another process with a little memory is not blamed for a batch that is far too large."""
     request = replace(FULL, others=((4242, 2 * GIB),), others_bytes=2 * GIB)
-    assert conclude(replace(SCENE, request=request)).cause is Cause.SIZE
+    assert conclude(replace(SCENE, request=request)).verdict.cause is Cause.SIZE
 
 
 def test_a_large_neighbour_is_not_the_cause_where_a_share_of_the_device_is_used_up() -> None:
     """With `set_per_process_memory_fraction` the process may take no more, whoever else ends."""
     request = replace(FULL, others=((4242, 50 * GIB),), others_bytes=50 * GIB)
-    assert conclude(replace(SCENE, request=request)).cause is Cause.SIZE
+    assert conclude(replace(SCENE, request=request)).verdict.cause is Cause.SIZE
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_expandable_segments(scene: dict[str, bool], advised: bool, fits: bool) 
     """They are advised where they are off, supported, and a replay shows that they help; the text says so."""
     replayed = Replayed(conf="expandable_segments:True", fits=fits, reserved_peak_bytes=21 * GIB, events=1000)
     told = conclude(replace(SCENE, request=BROKEN, replays=(replayed,), traced=True, **scene))  # type: ignore[arg-type]
-    assert told.cause is Cause.FRAGMENTATION
+    assert told.verdict.cause is Cause.FRAGMENTATION
     assert ("expandable_segments" in advice(told)) is (advised and fits)
     if advised and fits:
         assert "replayed with it" in advice(told)
@@ -96,7 +96,7 @@ def test_padding_is_advised_only_where_shapes_vary(lengths: tuple[int, int], say
     tables = {n: [["0", [8, length], "float32"]] for n, length in enumerate(lengths)}
     scene = replace(SCENE, request=BROKEN, records=records, shapes_of=tables, shapes=[["0", [8, 1024], "float32"]])
     told = conclude(scene)
-    assert told.cause is Cause.FRAGMENTATION
+    assert told.verdict.cause is Cause.FRAGMENTATION
     assert [each.gain_bytes for each in told.advice if "pad inputs" in each.text] == ([None] if says else [])
 
 
@@ -104,8 +104,8 @@ def test_padding_is_advised_only_where_shapes_vary(lengths: tuple[int, int], say
 def test_a_piece_that_is_large_enough_and_was_not_used_is_explained(largest: int, says: bool) -> None:
     """It lies where the request may not go."""
     told = conclude(replace(SCENE, request=replace(BROKEN, largest_piece_bytes=largest)))
-    assert told.cause is Cause.FRAGMENTATION
-    assert ("of a segment for requests of another size or stream" in told.why) is says
+    assert told.verdict.cause is Cause.FRAGMENTATION
+    assert ("of a segment for requests of another size or stream" in told.verdict.text) is says
 
 
 @pytest.mark.parametrize(
@@ -115,14 +115,14 @@ def test_a_piece_that_is_large_enough_and_was_not_used_is_explained(largest: int
 def test_what_the_device_had_left_is_told_where_the_pieces_alone_were_not_enough(requested: int, says: str) -> None:
     """What would have been enough is named in full."""
     told = conclude(replace(SCENE, request=replace(BROKEN, requested_bytes=requested * GIB)))
-    assert says in told.why
+    assert says in told.verdict.text
 
 
 def test_a_batch_that_is_too_large_is_not_fragmentation() -> None:
     """Free pieces do not matter where the batch would not have fitted anyway."""
     scene = replace(SCENE, request=BROKEN, shapes=[["0", [512, 1024], "float32"]])
     scene = replace(scene, objects=replace(BUSY, phase="forward", forward_share=0.3))
-    assert conclude(scene).cause is Cause.SIZE
+    assert conclude(scene).verdict.cause is Cause.SIZE
 
 
 @pytest.mark.parametrize(("phase", "cause"), [("forward", Cause.LONG_BATCH), ("backward", Cause.FRAGMENTATION)])
@@ -147,7 +147,7 @@ def test_a_long_batch_is_not_fragmentation(phase: str, cause: Cause) -> None:
             replays=(replayed,),
         )
     )
-    assert told.cause is cause
+    assert told.verdict.cause is cause
 
 
 def test_fused_comes_first_where_it_is_enough() -> None:
@@ -156,7 +156,7 @@ def test_fused_comes_first_where_it_is_enough() -> None:
         name="AdamW", steps=0, stepping=True, state_bytes=10 * GIB, full_state_bytes=10 * GIB, temporary_bytes=5 * GIB
     )
     told = conclude(replace(SCENE, objects=replace(BUSY, phase="optimizer step", optimizers=(use,))))
-    assert told.cause is Cause.OPTIMIZER_STATE
+    assert told.verdict.cause is Cause.OPTIMIZER_STATE
     assert "fused=True" in told.advice[0].text
     assert told.advice[0].gain_bytes == 5 * GIB
 
@@ -173,7 +173,7 @@ def test_state_that_fills_the_device_is_not_fragmentation(full: int, cause: Caus
         temporary_bytes=0,
     )
     told = conclude(replace(SCENE, request=BROKEN, objects=replace(BUSY, phase="optimizer step", optimizers=(use,))))
-    assert told.cause is cause
+    assert told.verdict.cause is cause
 
 
 def test_the_cache_is_never_blamed() -> None:
@@ -189,7 +189,7 @@ def test_a_floor_that_stands_still_is_no_leak() -> None:
         BatchRecord(batch=n, stage=Stage.TRAIN, time=0.0, seconds=0.1, allocated_end_bytes=floor * GIB)
         for n, floor in enumerate(floors)
     )
-    assert conclude(replace(SCENE, records=records)).cause is Cause.SIZE
+    assert conclude(replace(SCENE, records=records)).verdict.cause is Cause.SIZE
 
 
 def young(batches: int, **hoard: object) -> PostMortem:
@@ -210,23 +210,23 @@ def young(batches: int, **hoard: object) -> PostMortem:
 def test_three_batches_are_enough_where_a_list_holds_what_each_of_them_left() -> None:
     """The list is named, and what it holds is not called detached; its tensors go to the CPU without their graphs."""
     told = young(3)
-    assert told.cause is Cause.LEAK
-    assert told.why.endswith("`acts` holds 4 tensors (12.0 GiB), on the device, and not detached.")
+    assert told.verdict.cause is Cause.LEAK
+    assert told.verdict.text.endswith("`acts` holds 4 tensors (12.0 GiB), on the device, and not detached.")
     assert "tensor.detach().cpu()" in told.advice[0].text
-    assert "detached, but on the device" in young(3, attached=False).why
+    assert "detached, but on the device" in young(3, attached=False).verdict.text
 
 
 @pytest.mark.parametrize("other", [{"tensors": 2}, {"bytes": 4 * GIB}, {"most": 4}])
 def test_three_batches_prove_nothing_with_a_list_that_does_not_explain_them(other: dict[str, int]) -> None:
     """Fewer tensors than batches, or of too few bytes, or a list that grows no more."""
-    assert young(3, **other).cause is Cause.SIZE
+    assert young(3, **other).verdict.cause is Cause.SIZE
 
 
 def test_two_batches_are_too_few_to_tell() -> None:
     """What is kept is told, and that it is open whether it piles up."""
     told = young(2)
-    assert told.cause is Cause.SIZE
-    assert "something keeps 12.0 GiB; there were too few batches to see whether it grows" in told.why
+    assert told.verdict.cause is Cause.SIZE
+    assert "something keeps 12.0 GiB; there were too few batches to see whether it grows" in told.verdict.text
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_the_batches_to_accumulate_over_make_up_the_one_that_failed(batch: int, 
 def test_little_is_known() -> None:
     """With nothing but the message there is a report all the same."""
     told = conclude(Scene(device="mps", message="MPS backend out of memory"))
-    assert told.cause is Cause.SIZE
+    assert told.verdict.cause is Cause.SIZE
     assert "MPS backend out of memory" in render_markdown(told)
     assert "memguard: out of memory on mps" in render_short(told)
 
@@ -264,14 +264,17 @@ def test_the_text() -> None:
 def test_one_tensor_larger_than_the_device() -> None:
     """A request that no device of this size could serve is told as such."""
     told = conclude(replace(SCENE, request=replace(FULL, requested_bytes=100 * GIB)))
-    assert "larger than the device" in told.why
+    assert "larger than the device" in told.verdict.text
     assert "shape" in told.advice[0].text
 
 
 def test_a_segment_larger_than_the_device_is_not_called_a_tensor() -> None:
     """The driver is asked for 2 MiB for the smallest tensor; no shape is to blame."""
     told = conclude(replace(SCENE, request=Request(requested_bytes=2 << 20, limit_bytes=1 << 20, allocated_bytes=0)))
-    assert "a segment of 2.00 MiB, which PyTorch takes for smaller tensors too, is larger than the device" in told.why
+    assert (
+        "a segment of 2.00 MiB, which PyTorch takes for smaller tensors too, is larger than the device"
+        in told.verdict.text
+    )
     assert advice(told) == "take a device of 2.00 MiB at the very least."
 
 
@@ -298,9 +301,9 @@ def test_a_list_that_filled_the_device_is_the_cause_in_whatever_pieces_the_rest_
 ) -> None:
     """It holds more than was allocated after a batch, or the program stands in the loop that fills it."""
     told = pile(floors, **hoard)
-    assert told.cause is Cause.LEAK
-    assert "`feats` holds 24 tensors (18.0 GiB)" in told.why
-    assert told.why.endswith("That is 95% of what is allocated.")
+    assert told.verdict.cause is Cause.LEAK
+    assert "`feats` holds 24 tensors (18.0 GiB)" in told.verdict.text
+    assert told.verdict.text.endswith("That is 95% of what is allocated.")
     assert "do not let `feats` keep tensors" in told.advice[0].text
 
 
@@ -312,4 +315,4 @@ def test_a_list_that_did_not_fill_the_device_leaves_the_pieces_the_cause(
     floors: tuple[int, ...], hoard: dict[str, object]
 ) -> None:
     """It may have been there from the beginning, is a small part, or grows no more."""
-    assert pile(floors, **hoard).cause is Cause.FRAGMENTATION
+    assert pile(floors, **hoard).verdict.cause is Cause.FRAGMENTATION

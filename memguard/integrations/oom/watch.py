@@ -266,7 +266,7 @@ class OomWatch:
             session.recorder.learn([*session.probes.take(), told.fact()])  # what came before it says where
             session.recorder.out_of_memory({**told.to_json(), "text": render_markdown(told)})
             session.recorder.summary.notes.append(
-                f"the program caught an out-of-memory error in batch {told.batch}: {told.why}"
+                f"the program caught an out-of-memory error in batch {told.scene.batch}: {told.verdict.text}"
             )
 
     def _report(self, failing: BaseException, error: BaseException, *, shown: bool) -> None:
