@@ -30,9 +30,10 @@ OWNER_NAMES: Final = {
 
 def headline(told: PostMortem) -> str:
     """What failed where, like ``"out of memory on cuda:0 (train batch 11): 482 MiB asked for by train.py:86 ..."``."""
-    rank = f"rank {told.scene.rank}, " if told.scene.rank else ""
-    phase = f", {told.scene.in_phase.in_words()}" if told.scene.in_phase is not None else ""
-    return f"out of memory on {told.scene.device} ({rank}{told.scene.stage.value} batch {told.scene.batch}{phase}): {asked(told)}"
+    scene = told.scene
+    rank = f"rank {scene.rank}, " if scene.rank else ""
+    phase = f", {scene.in_phase.in_words()}" if scene.in_phase is not None else ""
+    return f"out of memory on {scene.device} ({rank}{scene.stage.value} batch {scene.batch}{phase}): {asked(told)}"
 
 
 def asked(told: PostMortem) -> str:
