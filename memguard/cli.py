@@ -13,7 +13,7 @@ import memguard
 from memguard.commands.parsers import HelpFormatter, epilog
 from memguard.errors import MemGuardError
 from memguard.options import did_you_mean
-from memguard.text.printable import printable
+from memguard.text.terminal import printable
 
 _COMMANDS = (
     "run",

@@ -7,7 +7,7 @@ import pytest
 from memguard.records.findings import Finding, Severity
 from memguard.sinks.console import print_finding
 from memguard.sinks.findings_table import as_markdown
-from memguard.text.printable import one_line, printable
+from memguard.text.terminal import one_line, printable
 
 HOSTILE = "cache['a\nmemguard MG999 forged: all is well\x1b[2J\x07\u202egnp\r\t']"
 """A key of a user's dictionary, which comes into messages as the name of what holds the memory."""

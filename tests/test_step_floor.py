@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from memguard.records.kept_floor import floor_of
+from memguard.records.kept_floor import LEAST, StepFloor, floor_of
 from memguard.records.stats import Stage
-from memguard.records.step_floor import LEAST, StepFloor
 
 
 def pushed(values: list[tuple[int, int]]) -> list[int]:

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 from memguard.errors import MemGuardError
-from memguard.text.printable import printable
-from memguard.text.terminal import fold_lines, terminal_of
+from memguard.text.terminal import fold_lines, printable, terminal_of
 from memguard.text.urls import is_url
 
 

@@ -22,8 +22,7 @@ from memguard.report.rank_text import rank_lines
 from memguard.report.runs import RunOnDisk, load_run
 from memguard.report.starts import page_note, start_lines
 from memguard.report.text import render
-from memguard.text.printable import one_line
-from memguard.text.terminal import terminal_of
+from memguard.text.terminal import one_line, terminal_of
 
 _FAIL_IF = f"exit with 1 where it holds: {EXAMPLES}; + is against --compare; may be repeated".replace("%", "%%")
 _LEVELS = [severity.value for severity in Severity]

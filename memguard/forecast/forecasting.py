@@ -26,13 +26,12 @@ from memguard.forecast.fakes.without_dynamo import warm_up
 from memguard.forecast.judging import run_on
 from memguard.forecast.kernels.workspaces import version_of
 from memguard.forecast.layouts import layouts_of
-from memguard.forecast.measured_variants import MeasuredVariants
 from memguard.forecast.recorded import Measured
 from memguard.forecast.result import FITS, Forecast, LayoutShare, Measurement
 from memguard.forecast.session import Made
 from memguard.forecast.study import Question, Study
 from memguard.forecast.target import batch_parameter, call_target
-from memguard.forecast.variants import Make, Say
+from memguard.forecast.variants import Make, MeasuredVariants, Say
 from memguard.options import suggests_names
 from memguard.text.terminal import StatusLine
 

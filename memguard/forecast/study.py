@@ -14,12 +14,11 @@ from memguard.forecast.child import processors
 from memguard.forecast.judging import judge, run_on, source_of, verdict_of
 from memguard.forecast.kernels.workspaces import version_of, workspaces_for
 from memguard.forecast.layouts import Layout
-from memguard.forecast.measured_variants import MeasuredVariants
 from memguard.forecast.ranks import Role, find_roles
 from memguard.forecast.result import DOES_NOT_FIT, FITS, Forecast, LargestBatch, RankShare, Suggestion, TableRow
 from memguard.forecast.setting import Setting
 from memguard.forecast.simulate import Simulation, simulate
-from memguard.forecast.variants import Make, Say, Variant, Variants
+from memguard.forecast.variants import Make, MeasuredVariants, Say, Variant, Variants
 
 MARGIN = 0.02
 """Share of the GPU that a careful largest batch leaves free: the context and the driver's addresses vary."""

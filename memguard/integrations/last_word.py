@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memguard.integrations.peer_recordings import end_of, lives, pid_in
+from memguard.integrations.peers import end_of, lives, pid_in
 from memguard.launch import Launch
 from memguard.records.findings import Finding, Severity
 from memguard.records.summary import Summary

@@ -19,9 +19,9 @@ from memguard.integrations.progress import ProgressText
 from memguard.integrations.session import Session
 from memguard.integrations.trainers.answers import Answers
 from memguard.integrations.trainers.module_hooks import ModuleHooks
-from memguard.integrations.trainers.muted_hooks import MutedHooks
 from memguard.integrations.trainers.trackers import LightningLoggers
 from memguard.integrations.trainers.trainer import (
+    MutedHooks,
     callable_parts,
     directory_of,
     keeps_runs_apart,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 from memguard.clocks import monotonic, sleep
 from memguard.integrations.peers import Fallen, Peers
 from memguard.sinks.console import print_text
-from memguard.text.printable import one_line
+from memguard.text.terminal import one_line
 
 if TYPE_CHECKING:
     from memguard.integrations.session import Session

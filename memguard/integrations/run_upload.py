@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import final
 
-from memguard.integrations.peer_recordings import lives, pid_in
+from memguard.integrations.peers import lives, pid_in
 from memguard.launch import Launch
 from memguard.recorder import Recorder
 from memguard.recording.destination import Destination

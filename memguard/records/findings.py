@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from memguard.records.stats import Stage
-from memguard.text.printable import one_line
+from memguard.text.terminal import one_line
 
 
 class Severity(enum.Enum):

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from memguard.report.forecast_plot import COLOURS
-from memguard.report.forecast_svg import forecast_svg
+from memguard.report.forecast_svg import COLOURS, forecast_svg
 from memguard.report.forecast_text import (
     batch_text,
     help_title,

@@ -20,8 +20,7 @@ from memguard.report.postmortem_words import (
     tensor_size,
     top_line_text,
 )
-from memguard.text.printable import printable
-from memguard.text.terminal import fold
+from memguard.text.terminal import fold, printable
 from memguard.text.units import format_bytes
 
 NARROWEST, WIDEST = 60, 120

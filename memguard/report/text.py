@@ -12,8 +12,7 @@ from memguard.records.phases import PhaseTotals
 from memguard.records.stats import Stage
 from memguard.records.summary import Peak, StageSummary, Summary
 from memguard.text.places import place_text
-from memguard.text.printable import one_line
-from memguard.text.terminal import coloured, fold
+from memguard.text.terminal import coloured, fold, one_line
 from memguard.text.units import format_bytes
 
 _NOTES = 12

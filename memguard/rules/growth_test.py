@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
+from memguard.records.kept_floor import StepFloor
 from memguard.records.stats import BatchRecord, Run, Series, Stage
-from memguard.records.step_floor import StepFloor
 
 WINDOWS = (16, 64, 256)
 """Batches per window at the three scales, to begin with."""

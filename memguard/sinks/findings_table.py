@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memguard.records.findings import Finding
 from memguard.text.places import place_text
-from memguard.text.printable import one_line
+from memguard.text.terminal import one_line
 
 
 def as_markdown(findings: list[Finding]) -> str:

@@ -13,7 +13,7 @@ from memguard.errors import MemGuardError
 from memguard.forecast import forecast_of
 from memguard.forecast.child import in_child
 from memguard.forecast.fakes import process_group
-from memguard.forecast.fakes.replacing import replace
+from memguard.forecast.fakes.sharding_speed import replace
 from memguard.forecast.ranks import find_roles
 from memguard.forecast.session import trace
 from memguard.forecast.setting import Setting

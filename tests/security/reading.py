@@ -18,7 +18,7 @@ from memguard.report.runs import load_run
 from memguard.report.starts import page_note, start_lines
 from memguard.report.text import render
 from memguard.tensorboard_plugin.store import Store
-from memguard.text.printable import one_line
+from memguard.text.terminal import one_line
 from tests.security.mutations import bend_lines, bend_recording
 from tests.tensorboard_plugin.make_logdir import make_leak
 

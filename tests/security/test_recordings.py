@@ -19,7 +19,7 @@ from memguard.errors import RecordingError
 from memguard.recording.format import HEADER_BYTES, MOST_ROWS
 from memguard.recording.json_lines import MOST_FILE_BYTES, MOST_LINE_BYTES, parse_line, plain
 from memguard.recording.reader import Recording, find_recordings
-from memguard.text.printable import printable
+from memguard.text.terminal import printable
 from tests.security.mutations import ESCAPES, MARKUP
 from tests.security.reading import Stranger, read_for_the_tab, read_in_words, read_page, read_records, survives
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from memguard.allocator.snapshot import Frame, Stack
-from memguard.text.printable import one_line
+from memguard.text.terminal import one_line
 
 _PYTHON_FILE = re.compile(r"\.pyw?$|^<ipython-input|^<stdin>$|ipykernel_\d+|^<string>$")
 _LIBRARY = re.compile(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import final
+from typing import Final, final
 
 from memguard.allocator.blocks import DEFAULT_POOL, SMALL_BYTES, SMALL_SEGMENT_BYTES, PoolId
 from memguard.allocator.caching import CachingAllocator
@@ -14,10 +14,12 @@ from memguard.allocator.replay.address_space import address_space_bytes
 from memguard.allocator.replay.causes import GIVES, TAKES, causes_of
 from memguard.allocator.replay.driver import RecordedDriver
 from memguard.allocator.replay.in_use import BlocksInUse
+from memguard.allocator.replay.recorded_conf import recorded_conf
 from memguard.allocator.replay.result import Replay
 from memguard.allocator.replay.sizes import block_sizes, segments_of_state
-from memguard.allocator.replay.state import AllocatorState
-from memguard.allocator.snapshot import ACTIVE, INACTIVE, TraceEntry
+from memguard.allocator.replay.state import AllocatorState, state_before
+from memguard.allocator.snapshot import ACTIVE, INACTIVE, Snapshot, TraceEntry
+from memguard.errors import SnapshotError
 
 # What the first mismatch of a replay teaches about the state in which its trace began.
 
@@ -342,3 +344,43 @@ class ReplayRun:
             except KeyError:
                 pass  # ours has no such segment: counted as a mismatch below
         self._segment_mismatches += self._driver.mismatches()
+
+
+# A recorded trace through the simulated allocator: does it do what PyTorch's did, to the byte?
+
+_MAX_ATTEMPTS: Final = 64
+
+
+def replay(snapshot: Snapshot, device: int) -> Replay:
+    """One device's trace through the simulated allocator, from the state in which the trace began.
+
+    Raises:
+        SnapshotError: The trace and the segments contradict each other from the beginning.
+    """
+    trace = snapshot.trace_of(device)
+    segments = snapshot.segments_of(device)
+    conf = recorded_conf(snapshot.settings)
+    config = AllocatorConfig.parse(conf)
+    recorded_reserved = sum(segment.size for segment in segments)
+    tails: dict[int, int] = {}
+    private: set[int] = set()
+    best: Replay | None = None
+    for _ in range(_MAX_ATTEMPTS):
+        try:
+            run = ReplayRun(state_before(segments, trace, config, private=private), trace, conf, tails)
+        except (LookupError, TypeError, ValueError):
+            raise SnapshotError(f"the trace of device {device} contradicts its segments, so it has no state") from None
+        result = run.replay(recorded_reserved)
+        if best is None or _distance(result) < _distance(best):
+            best = result
+        lessons = run.lessons
+        if result.exact or not (
+            lessons.learn_private(trace, private) or lessons.learn_tail(run.sizes, run.guessed, tails)
+        ):
+            break
+    assert best is not None
+    return best
+
+
+def _distance(result: Replay) -> int:
+    return result.address_mismatches + result.segment_mismatches

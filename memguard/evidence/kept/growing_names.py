@@ -18,8 +18,8 @@ from memguard.evidence.naming.names import capacity_of, outgrew
 from memguard.evidence.owners import state_of
 from memguard.heap.children import LRU_CACHE
 from memguard.records.facts import Fact, KeptOnHost, KeptOutputs, Place
+from memguard.records.kept_floor import StepFloor
 from memguard.records.stats import BatchRecord, Stage
-from memguard.records.step_floor import StepFloor
 from memguard.source.bounds import Bound, bounds_of, is_cache
 from memguard.source.origins import is_on_host
 from memguard.source.sites import remedy_at

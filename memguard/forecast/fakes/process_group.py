@@ -21,8 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from memguard.errors import MemGuardError
-from memguard.forecast.fakes.replacing import replace
-from memguard.forecast.fakes.sharding_speed import hasten_sharding
+from memguard.forecast.fakes.sharding_speed import hasten_sharding, replace
 from memguard.forecast.kernels.collectives import collective_kernels
 from memguard.forecast.trace import Mesh
 

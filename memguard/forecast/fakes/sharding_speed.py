@@ -6,12 +6,12 @@ nothing changes.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any, final
 
 import torch
-
-from memguard.forecast.fakes.replacing import replace
 
 _OF_LISTS = ("aten::_foreach_", "aten::_fused_")
 _LISTS = (list, tuple)
@@ -98,3 +98,21 @@ def _each(values: Sequence[Any], positions: list[int]) -> tuple[Any, ...]:
         type(value)(value[position] for position in positions) if type(value) in _LISTS and value else value
         for value in values
     )
+
+
+def replace(function: Any, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Let a function run another one, for the rest of this process; decorators around it stay.
+
+    Args:
+        function: Written in Python, without variables of an enclosing function.
+        make: Given what the function did until now, returns what it is to do.
+    """
+    inner = inspect.unwrap(function)
+    before = FunctionType(inner.__code__, inner.__globals__, inner.__name__, inner.__defaults__, inner.__closure__)
+    before.__kwdefaults__ = inner.__kwdefaults__
+    key = f"_memguard_{inner.__name__}"
+    inner.__globals__[key] = make(before)
+    made: dict[str, Any] = {}
+    exec(f"def {inner.__name__}(*args, **kwargs): return {key}(*args, **kwargs)", {}, made)
+    inner.__defaults__ = inner.__kwdefaults__ = None
+    inner.__code__ = made[inner.__name__].__code__

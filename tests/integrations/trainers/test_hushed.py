@@ -14,7 +14,7 @@ import lightning.pytorch as lightning
 import torch
 
 import memguard
-from memguard.integrations.trainers.muted_hooks import _PAUSED, _UNUSED
+from memguard.integrations.trainers.trainer import _PAUSED, _UNUSED
 from tests.integrations.lightning_modules import classifier, loader
 
 BATCHES = 90
