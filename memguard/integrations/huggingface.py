@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import logging
 import sys
 import weakref
 from collections.abc import Callable
@@ -31,7 +30,6 @@ except ImportError:
         "memguard.integrations.huggingface needs transformers: pip install 'torch-memguard[huggingface]'"
     ) from None
 
-logger = logging.getLogger("memguard")
 
 # Callbacks whose run is open; each adds itself when it begins, and takes itself away when it ends.
 _running: list[MemGuardCallback] = []
@@ -62,7 +60,6 @@ class MemGuardCallback(Answers, TrainerCallback):  # type: ignore[misc]
         self._batches: TrainerBatches | None = None
         self._scalars: Scalars | None = None
         self._logged: tuple[dict[str, Any], dict[str, float]] | None = None
-        self._failed: set[str] = set()
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[dict[str, Any]]]:
         return _remake, ({**self._given, "quiet": self._quiet},)
@@ -158,14 +155,6 @@ class MemGuardCallback(Answers, TrainerCallback):  # type: ignore[misc]
         self._unlog()
         self._leave(*EVALUATIONS, Stage.CHECKPOINT, Stage.TRAIN)
         self._close("finished")
-
-    def part_failed(self, name: str, error: Exception) -> None:
-        """Something raised where the Trainer calls us."""
-        if self._session is not None:
-            self._session.recorder.failed(name, error)
-        elif name not in self._failed:
-            self._failed.add(name)
-            logger.error("memguard's %s failed and does nothing: %s: %s", name, type(error).__name__, error)
 
     # The run
 

@@ -6,7 +6,6 @@ Long because a Trainer has two dozen hooks, and each that does something here ha
 from __future__ import annotations
 
 import functools
-import logging
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -35,7 +34,6 @@ from memguard.records.stats import Stage
 if TYPE_CHECKING:
     from memguard.integrations.forecasting import FirstForecast
 
-logger = logging.getLogger("memguard")
 _CHECKPOINT = Stage.CHECKPOINT  # an attribute of an enumeration takes a search
 
 _PLACELESS = "nothing is written to disk in a test suite, unless MEMGUARD_LOGDIR says where"
@@ -69,7 +67,6 @@ class MemGuardMixin(Answers):
         self._forecast: FirstForecast | None = None
         self._off = disabled()
         self._hooks: ModuleHooks | None = None
-        self._failed: set[str] = set()
         self._progress: ProgressText | None = None
         self._loggers: LightningLoggers | None = None
         self._hushed: MutedHooks | None = None
@@ -312,14 +309,6 @@ class MemGuardMixin(Answers):
             raise  # what is there already does not fit the virtual device: the user's business
         except Exception as error:
             self.part_failed("setup", error)
-
-    def part_failed(self, name: str, error: Exception) -> None:
-        """Something raised where the Trainer calls us."""
-        if self._session is not None:
-            self._session.recorder.failed(name, error)
-        elif name not in self._failed:
-            self._failed.add(name)
-            logger.error("memguard's %s failed and does nothing: %s: %s", name, type(error).__name__, error)
 
     def _attach(self, trainer: Any, pl_module: Any) -> None:
         """Hooks the module and its parts, once."""

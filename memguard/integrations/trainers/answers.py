@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from memguard.integrations.last_word import closing_text
 from memguard.integrations.session import Session
 from memguard.options import disabled
@@ -11,6 +13,8 @@ from memguard.records.summary import Summary
 from memguard.report.page import summary_html
 from memguard.report.text import render
 from memguard.sinks.console import print_text
+
+logger = logging.getLogger("memguard")
 
 _ELSEWHERE = (
     "nothing was recorded in this process. Ranks that ran as other processes (ddp_fork, ddp_spawn, ddp_notebook, "
@@ -31,6 +35,7 @@ class Answers:
         self._session: Session | None = None
         self._summary = Summary(notes=[_ELSEWHERE])
         self._records: list[BatchRecord] = []
+        self._failed: set[str] = set()
 
     def result(self) -> Summary:
         """The run so far, or the last one, as numbers."""
@@ -56,6 +61,14 @@ class Answers:
         """What a notebook shows for a cell that ends with the callback."""
         has_run = self._session is not None or self._summary.ended is not None
         return summary_html(self.result()) if has_run else f"<p>{self.summary()}</p>"
+
+    def part_failed(self, name: str, error: Exception) -> None:
+        """Something raised where the Trainer calls us."""
+        if self._session is not None:
+            self._session.recorder.failed(name, error)
+        elif name not in self._failed:
+            self._failed.add(name)
+            logger.error("memguard's %s failed and does nothing: %s: %s", name, type(error).__name__, error)
 
     def _conclude(self, session: Session) -> None:
         """Keeps what a closed session knows, and prints it."""

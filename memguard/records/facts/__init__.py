@@ -1,93 +1,46 @@
 """Facts: what evidence collectors saw in live objects, as plain data for the rules."""
 
-from memguard.records.facts.device import (
-    CompiledGraphs,
-    EmptyCacheCalls,
-    OtherDevice,
-    RankPeaks,
-    RanOutOfMemory,
-    SentToProcesses,
-    UnexplainedGrowth,
-)
-from memguard.records.facts.fact import NOWHERE, Fact, Place
-from memguard.records.facts.graphs import (
-    FunctionContextHolds,
-    GradientsWithGraph,
-    MicroBatchGraphs,
-    MicroBatchOutputs,
-    RetainedGraphs,
-    SavedAfterBackward,
-    UntakenGradients,
-    UnusedGraphs,
-)
-from memguard.records.facts.in_json import KINDS, from_json, to_json
-from memguard.records.facts.on_host import KeptOnHost, PinnedCacheGrows, PinnedRounded, WorkerObjects
-from memguard.records.facts.python_objects import ExceptionHolds, FreedByCollector
-from memguard.records.facts.storages import (
-    CheckpointKept,
-    GatheredWeights,
-    GrowingParameters,
-    KeptOutputs,
-    LargeLocals,
-    ModelCopies,
-    PreviousOutputsAlive,
-    ReboundTensor,
-    SurvivingAllocations,
-    UnreadStorages,
-    ViewsPinStorage,
-)
-from memguard.records.facts.training import (
-    AutocastOpen,
-    InputSize,
-    LargeLogits,
-    ModelCalled,
-    OptimizerStateAhead,
-    StaleGradients,
-)
-
-__all__ = [
-    "KINDS",
-    "NOWHERE",
-    "AutocastOpen",
-    "CheckpointKept",
-    "CompiledGraphs",
-    "EmptyCacheCalls",
-    "ExceptionHolds",
-    "Fact",
-    "FreedByCollector",
-    "FunctionContextHolds",
-    "GatheredWeights",
-    "GradientsWithGraph",
-    "GrowingParameters",
-    "InputSize",
-    "KeptOnHost",
-    "KeptOutputs",
-    "LargeLocals",
-    "LargeLogits",
-    "MicroBatchGraphs",
-    "MicroBatchOutputs",
-    "ModelCalled",
-    "ModelCopies",
-    "OptimizerStateAhead",
-    "OtherDevice",
-    "PinnedCacheGrows",
-    "PinnedRounded",
-    "Place",
-    "PreviousOutputsAlive",
-    "RanOutOfMemory",
-    "RankPeaks",
-    "ReboundTensor",
-    "RetainedGraphs",
-    "SavedAfterBackward",
-    "SentToProcesses",
-    "StaleGradients",
-    "SurvivingAllocations",
-    "UnexplainedGrowth",
-    "UnreadStorages",
-    "UntakenGradients",
-    "UnusedGraphs",
-    "ViewsPinStorage",
-    "WorkerObjects",
-    "from_json",
-    "to_json",
-]
+from memguard.records.facts.device import CompiledGraphs as CompiledGraphs
+from memguard.records.facts.device import EmptyCacheCalls as EmptyCacheCalls
+from memguard.records.facts.device import OtherDevice as OtherDevice
+from memguard.records.facts.device import RankPeaks as RankPeaks
+from memguard.records.facts.device import RanOutOfMemory as RanOutOfMemory
+from memguard.records.facts.device import SentToProcesses as SentToProcesses
+from memguard.records.facts.device import UnexplainedGrowth as UnexplainedGrowth
+from memguard.records.facts.fact import NOWHERE as NOWHERE
+from memguard.records.facts.fact import Fact as Fact
+from memguard.records.facts.fact import Place as Place
+from memguard.records.facts.graphs import FunctionContextHolds as FunctionContextHolds
+from memguard.records.facts.graphs import GradientsWithGraph as GradientsWithGraph
+from memguard.records.facts.graphs import MicroBatchGraphs as MicroBatchGraphs
+from memguard.records.facts.graphs import MicroBatchOutputs as MicroBatchOutputs
+from memguard.records.facts.graphs import RetainedGraphs as RetainedGraphs
+from memguard.records.facts.graphs import SavedAfterBackward as SavedAfterBackward
+from memguard.records.facts.graphs import UntakenGradients as UntakenGradients
+from memguard.records.facts.graphs import UnusedGraphs as UnusedGraphs
+from memguard.records.facts.in_json import KINDS as KINDS
+from memguard.records.facts.in_json import from_json as from_json
+from memguard.records.facts.in_json import to_json as to_json
+from memguard.records.facts.on_host import KeptOnHost as KeptOnHost
+from memguard.records.facts.on_host import PinnedCacheGrows as PinnedCacheGrows
+from memguard.records.facts.on_host import PinnedRounded as PinnedRounded
+from memguard.records.facts.on_host import WorkerObjects as WorkerObjects
+from memguard.records.facts.python_objects import ExceptionHolds as ExceptionHolds
+from memguard.records.facts.python_objects import FreedByCollector as FreedByCollector
+from memguard.records.facts.storages import CheckpointKept as CheckpointKept
+from memguard.records.facts.storages import GatheredWeights as GatheredWeights
+from memguard.records.facts.storages import GrowingParameters as GrowingParameters
+from memguard.records.facts.storages import KeptOutputs as KeptOutputs
+from memguard.records.facts.storages import LargeLocals as LargeLocals
+from memguard.records.facts.storages import ModelCopies as ModelCopies
+from memguard.records.facts.storages import PreviousOutputsAlive as PreviousOutputsAlive
+from memguard.records.facts.storages import ReboundTensor as ReboundTensor
+from memguard.records.facts.storages import SurvivingAllocations as SurvivingAllocations
+from memguard.records.facts.storages import UnreadStorages as UnreadStorages
+from memguard.records.facts.storages import ViewsPinStorage as ViewsPinStorage
+from memguard.records.facts.training import AutocastOpen as AutocastOpen
+from memguard.records.facts.training import InputSize as InputSize
+from memguard.records.facts.training import LargeLogits as LargeLogits
+from memguard.records.facts.training import ModelCalled as ModelCalled
+from memguard.records.facts.training import OptimizerStateAhead as OptimizerStateAhead
+from memguard.records.facts.training import StaleGradients as StaleGradients
