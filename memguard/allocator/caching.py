@@ -13,7 +13,6 @@ from memguard.allocator.blocks import DEFAULT_POOL, SMALL_BYTES, Block, BlockPoo
 from memguard.allocator.config import AllocatorConfig, parse_version
 from memguard.allocator.driver import Driver, RisingDriver
 from memguard.allocator.events import StreamEvents
-from memguard.allocator.fit import Fit
 from memguard.allocator.messages import (
     EXPANDABLE_ADVICE,
     FRAGMENTATION_ADVICE,
@@ -22,7 +21,7 @@ from memguard.allocator.messages import (
     reserve_advice,
     too_large_text,
 )
-from memguard.allocator.pools import Pools
+from memguard.allocator.pools import Fit, Pools
 from memguard.allocator.release import Release
 from memguard.allocator.segments import UNLIMITED, OnEvent, Segments
 from memguard.allocator.state import build_blocks, describe_segments, describe_settings

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from memguard.allocator.snapshot import ACTIVE, INACTIVE, PENDING, Frame
-from memguard.allocator.snapshot_pickle import load_plain_pickle
-from memguard.allocator.snapshot_reader import parse_snapshot, read_snapshot
+from memguard.allocator.snapshot_reader import load_plain_pickle, parse_snapshot, read_snapshot
 from memguard.errors import SnapshotError
 from tests.allocator.recorded import SHARED, committed_bytes
 
