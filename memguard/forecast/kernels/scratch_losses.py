@@ -1,8 +1,8 @@
 """What losses and recurrent cells take, in the order in which they take it.
 
-Losses that PyTorch implements as one operator make the loss of every element before its mean. Some keep its memory under
-the scalar that they return. Found by comparing traces with the real allocator's history, torch 2.15.0; from Loss.cpp and
-Loss.cu.
+Losses that PyTorch implements as one operator make the loss of every element before its mean. Some keep its memory
+under the scalar that they return. Found by comparing traces with the real allocator's history, torch 2.15.0; from
+Loss.cpp and Loss.cu.
 """
 
 from __future__ import annotations
