@@ -6,6 +6,8 @@ from typing import Final
 
 WORD_SHARE: Final = 0.001
 """Of the device. What holds less, and does not grow, changes nothing that anybody could measure: no word."""
+WORD_BYTES: Final = 1024**2
+"""The same where nobody counts the device's bytes, of what is cleared in time: the moves of a roll-out."""
 LARGE_SHARE: Final = 0.2
 """Of the device. What one holder keeps of it for more than a moment decides which batch fits: a warning."""
 PEAK_SHARE: Final = 0.5

@@ -234,6 +234,15 @@ def test_severity_goes_by_share_and_direction() -> None:
     }
 
 
+def test_a_little_that_is_cleared_in_time_is_nothing_on_the_host_either() -> None:
+    """The moves of a roll-out. What is not cleared is told of, however little it is."""
+    run = run_of(device="cpu")
+    moves = kept(severity=Severity.INFO, bytes=8192, bytes_per_batch=256.0, batches_left=14, ends=True)
+    assert severity_of(moves, run) is None
+    assert severity_of(replace(moves, ends=False), run) is Severity.INFO
+    assert severity_of(replace(moves, bytes=2 * MIB), run) is Severity.INFO
+
+
 def test_an_earlier_remark_swallows_nothing_worse() -> None:
     """It is told again when it is critical, and no third time; the batch is then when it became that."""
     arbiter, run = Arbiter(), run_of()

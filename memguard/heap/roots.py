@@ -5,6 +5,7 @@ The garbage collector is the last source: it knows objects that lead to a tensor
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import sys
@@ -79,6 +80,10 @@ class RootFinder:
         """The roots besides models and modules."""
         return [*self._frames, *self._globals, *(("extra", name, 0) for name in self._extra)]
 
+    def modules(self) -> list[Root]:
+        """The user's modules as roots, which come last."""
+        return [("module", name, 0) for name in user_module_names()]
+
     def value_of(self, root: Root | None) -> Any:
         """The object at a root; None if it went away."""
         kind, name, number = root or ("", "", 0)
@@ -99,15 +104,26 @@ class RootFinder:
 
 def user_modules() -> Iterator[tuple[str, dict[str, Any]]]:
     """The user's modules: file and variables of each."""
-    for name, module in sys.modules.copy().items():
-        if is_user_module_name(name):
-            variables = attributes_of(module)
+    for name in user_module_names():
+        variables = attributes_of(sys.modules.get(name))
+        if variables:
             file = variables.get("__file__")
             yield (file if type(file) is str else "<stdin>"), variables
 
 
-def is_user_module_name(name: str) -> bool:
-    """Whether a name in `sys.modules` is that of a module of the user's."""
+def user_module_names() -> tuple[str, ...]:
+    """The names of the user's modules in `sys.modules`, which are few of thousands."""
+    modules = sys.modules
+    return _user_module_names(len(modules), next(reversed(modules), ""), id(modules.get("__main__")))
+
+
+@functools.lru_cache(maxsize=1)
+def _user_module_names(count: int, newest: str, program: int) -> tuple[str, ...]:
+    """They, until a module comes or goes, or another program begins."""
+    return tuple([name for name in sys.modules.copy() if _is_users(name)])
+
+
+def _is_users(name: str) -> bool:
     if name.partition(".")[0] in LIBRARIES:
         return False
     module = sys.modules.get(name)

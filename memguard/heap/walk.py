@@ -7,7 +7,6 @@ longer for having been met.
 
 from __future__ import annotations
 
-import sys
 import types
 import weakref
 from collections import deque
@@ -21,7 +20,7 @@ from memguard.heap.attributes import is_tensor_class
 from memguard.heap.children import ChildReader, Held, Scope, Via
 from memguard.heap.containers import FULL, container_of, length_of, newest_of
 from memguard.heap.host_sizes import is_large_text
-from memguard.heap.roots import Root, RootFinder, is_user_module_name
+from memguard.heap.roots import Root, RootFinder
 
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 6
@@ -29,8 +28,6 @@ MAX_DEPTH = 6
 MAX_SECONDS = 2.0
 """A net. What ends a walk is the bound in objects: a slow or busy machine must find what a fast one finds."""
 _STALL_SECONDS = 0.03
-NAMES_AT_ONCE = 32
-"""Names in `sys.modules` that count as one step of a slice."""
 MAX_NESTED = 3
 """Containers in containers that are gone down into, to see what lies under a name."""
 
@@ -239,14 +236,14 @@ class SlicedWalk:
         self._walk.begin(
             Link(None, Via.ROOT, root=("model", "", number), watched=True) for number in range(len(self._models))
         )
-        self._names: list[str] | None = None
-        """Of modules that are still to be looked up as roots."""
+        self._waiting = [RootFinder.roots, RootFinder.modules]
+        """Roots that are still to be looked up."""
 
     @property
     def complete(self) -> bool:
         """Whether nothing is left to enter: all was met, or so many objects that it came to its bound."""
         walk = self._walk
-        return walk.is_done and (self._names == [] or not walk.complete)
+        return walk.is_done and not (self._waiting and walk.complete)
 
     def advance(
         self,
@@ -270,25 +267,14 @@ class SlicedWalk:
         try:
             walk.run(is_enough, find=places.find)
             while walk.is_done and not self.complete:
-                is_first = self._names is None
-                self._add_roots(finder)
-                if not is_first and is_enough():
-                    break
+                self._add(self._waiting.pop(0)(finder))
                 walk.run(is_enough, find=places.find)
         finally:
             walk.let_go()
             places.let_go()
             walk.on_meet, walk.reader = _ignore, ChildReader()
 
-    def _add_roots(self, finder: RootFinder) -> None:
-        """Once the models are done: the frames and what the integration adds, and then some of the modules."""
-        roots: Iterable[Root]
-        if self._names is None:
-            self._names = list(sys.modules)
-            roots = finder.roots()
-        else:
-            names, self._names = self._names[:NAMES_AT_ONCE], self._names[NAMES_AT_ONCE:]
-            roots = (("module", name, 0) for name in names if is_user_module_name(name))
+    def _add(self, roots: Iterable[Root]) -> None:
         self._walk.begin(
             Link(None, Via.ROOT, str(root[1]) if root[0] == "extra" else None, root=root) for root in roots
         )

@@ -15,7 +15,7 @@ from memguard.allowing import allowed
 from memguard.records.claims import Claim, Evidence
 from memguard.records.findings import Finding, Severity
 from memguard.records.stats import Run, limit_of, room_of
-from memguard.thresholds import ALIKE, EXPLAINED, LARGE_SHARE, NOTABLE_SHARE, PEAK_SHARE, WORD_SHARE
+from memguard.thresholds import ALIKE, EXPLAINED, LARGE_SHARE, NOTABLE_SHARE, PEAK_SHARE, WORD_BYTES, WORD_SHARE
 
 Cause = tuple[str, str | None, int | None, str | None]
 
@@ -66,16 +66,18 @@ def severity_of(claim: Claim, run: Run) -> Severity | None:
     stays or is there for nothing when the peak comes, and what takes a thousandth and does not grow is nothing. A claim
     that is limited to what fits stays what its rule says.
     """
-    limit, severity = limit_of(run), claim.severity
-    if limit is None or run.device in ("cpu", "auto") or claim.evidence is Evidence.OTHER:
+    limit, severity, nbytes = limit_of(run), claim.severity, claim.bytes
+    if claim.evidence is Evidence.OTHER:
         return severity
     grows = claim.evidence is Evidence.GROWTH
+    most = (nbytes or 0) + (claim.bytes_per_batch or 0) * (claim.batches_left or 0)
+    if limit is None or run.device in ("cpu", "auto"):
+        is_little = severity is Severity.INFO and claim.ends and nbytes is not None and most < WORD_BYTES
+        return None if is_little else severity
     if grows and not claim.is_limited and fills_device(claim, run):
         return Severity.CRITICAL
-    nbytes = claim.bytes
     if nbytes is None:
         return severity
-    most = nbytes + (claim.bytes_per_batch or 0) * (claim.batches_left or 0)
     if severity is Severity.INFO and (not grows or claim.ends) and most < WORD_SHARE * limit:
         return None
     of_peak = nbytes >= PEAK_SHARE * (run.peak_bytes or limit) and nbytes >= NOTABLE_SHARE * limit

@@ -17,7 +17,7 @@ from memguard.heap.walk import Link, SlicedWalk
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What other tests' modules keep is left out."""
-    monkeypatch.setattr("memguard.heap.walk.is_user_module_name", lambda name: False)
+    monkeypatch.setattr("memguard.heap.roots.user_module_names", lambda: ())
 
 
 class Shelf:

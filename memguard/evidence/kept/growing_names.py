@@ -37,6 +37,8 @@ STEP, MOST_LOOKS = 0.5, 16
 """And by this share of all that it rose, so that looks grow rare."""
 AGAIN: Final = 0.06
 """Share of all training batches after which a reported holder is measured again: its last figure is near the end's."""
+RARER: Final = 2
+"""By how many times later, each time that none keeps more than before: a roll-out's memory, which is cleared."""
 RATE_BATCHES: Final = 32
 """Batches over which the rate of a reported holder is measured again: the first ones are no measure of later ones."""
 RISES: Final = 2
@@ -84,6 +86,7 @@ class GrowingNamesProbe(Probe):
         """What a reported holder kept, and in which batch: since then its rate is measured."""
         self._num_facts = 0
         self._is_asked = False
+        self._share = AGAIN
         self._again: int | None = None
         """The training batch from which on reported holders are measured anew; None before there are any."""
         self.unsubscribe("on_batch_end")
@@ -116,13 +119,14 @@ class GrowingNamesProbe(Probe):
             self._is_asked = False
             self._look()
         elif self._again is not None and watch.number >= self._again:
-            self._measure_anew(kept_by_name(self.watch.search().snapshot))
+            grown = self._measure_anew(kept_by_name(self.watch.search().snapshot))
+            self._share = AGAIN if grown else RARER * self._share
         else:
             return
         if self._again is None:
             self.unsubscribe("on_batch_end")
         else:
-            self._again = watch.number + round(AGAIN * watch.number) + 1
+            self._again = watch.number + round(self._share * watch.number) + 1
             watch.look_from(self._again)
 
     def on_run_end(self) -> None:
@@ -325,8 +329,12 @@ class GrowingNamesProbe(Probe):
                 found.append(fact.place.holder)
         return tuple(dict.fromkeys(found))
 
-    def _measure_anew(self, kept: Mapping[Name, Kept], *, at_end: bool = False) -> None:
-        """Updates reported facts with what their holders keep now: where it is more, and when the run ends."""
+    def _measure_anew(self, kept: Mapping[Name, Kept], *, at_end: bool = False) -> bool:
+        """Updates reported facts with what their holders keep now, where it is more, and when the run ends.
+
+        Returns whether there were any.
+        """
+        has_grown = False
         watch = self.watch
         owned = owned_storages(watch.models)
         owned.update(storages_of(gradients_of(one for model in watch.models for one in parameters_of(model))))
@@ -344,10 +352,13 @@ class GrowingNamesProbe(Probe):
                     newer = self._with_rate(newer, name)
                     newer = replace(newer, parts=self._parts(name, kept)) if newer.measured else newer
                 self.report(newer)
+                has_grown = True
         for name, waiting in self._waiting.items():
             newer = measured_anew(waiting, name, kept, owned, watch, at_end=at_end)
             if isinstance(newer, KeptOutputs):
                 self._waiting[name] = newer
+                has_grown = True
+        return has_grown
 
     def _with_rate(self, fact: KeptOutputs, name: Name) -> KeptOutputs:
         """A fact with the rate at which its holder grew lately, where that is the higher one."""

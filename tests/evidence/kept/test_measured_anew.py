@@ -65,3 +65,20 @@ def test_a_memory_that_outgrows_what_learning_waits_for_has_no_limit(
                 getattr(replay, method)()
     facts = [fact for fact in loop.of(KeptOnHost) if fact.place.holder == f"Replay.{holder}"]
     assert [fact.bounded for fact in facts] == limited
+
+
+def test_a_holder_that_does_not_grow_is_measured_ever_more_rarely() -> None:
+    """A list that is as long after each roll-out costs a few walks, however long the run; one that grows costs more."""
+    looks = {}
+    for is_cleared in (True, False):
+        kept: list[torch.Tensor] = []
+        asked: set[int | None] = set()
+        with Loop(nn.Linear(2, 2), kinds=[ScansProbe, GrowingNamesProbe]) as loop:
+            for index in loop.batches(600):
+                loop.record = BatchRecord(batch=index, stage=Stage.TRAIN, time=0.0, seconds=0.0)
+                if not is_cleared or index < SLOWLY:
+                    kept.append(torch.ones(256))
+                asked.add(loop.watch.due)
+        assert loop.of(KeptOutputs)
+        looks[is_cleared] = len(asked - {None, 0})
+    assert 2 * looks[True] < looks[False]

@@ -125,7 +125,7 @@ def test_views_are_looked_for_where_the_floor_rises_and_told_again_when_they_are
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With the batch from which on it rose, by which the rate is known."""
-    monkeypatch.setattr("memguard.heap.walk.is_user_module_name", lambda name: False)
+    monkeypatch.setattr("memguard.heap.roots.user_module_names", lambda: ())
     rows: list[torch.Tensor] = []
     with Loop(nn.Linear(2, 2), kinds=[ScansProbe]) as loop:
         for _ in loop.batches(60):
