@@ -6,11 +6,12 @@ Read past metaclasses, properties and ``__getattr__``. A tensor's storage is the
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import types
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
 
 import torch
@@ -65,8 +66,32 @@ def file_of(cls: type) -> str | None:
     return filename if type(filename) is str else None
 
 
+def fields_of(obj: object) -> dict[str, Any]:
+    """The instance attributes of an object, those in ``__slots__`` too."""
+    slots = slots_of(type(obj))
+    return {**attributes_of(obj), **filled_slots(obj, slots)} if slots else attributes_of(obj)
+
+
+def filled_slots(obj: object, slots: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """What was put into the slots of an object, by name."""
+    found = {}
+    for name, slot in slots:
+        with contextlib.suppress(AttributeError):  # nothing was
+            found[name] = slot.__get__(obj)
+    return found
+
+
 def slots_of(kind: type) -> list[tuple[str, Any]]:
     """The ``__slots__`` of a type and of the classes it extends, by name."""
+    known = _slots.get(id(kind))
+    if known is not None and known[0]() is kind:
+        return known[1]
+    found = _slots_of(kind)
+    _slots[id(kind)] = weakref.ref(kind), found
+    return found
+
+
+def _slots_of(kind: type) -> list[tuple[str, Any]]:
     return [
         (name, slot)
         for base in mro_of(kind)
@@ -94,6 +119,7 @@ _ASKED = frozenset({
 """What memguard asks of a tensor, and what could answer in its place."""
 _known: dict[int, tuple[weakref.ref[type], bool]] = {}
 """Answers for classes, by their ids: to hash a class may run the user's code."""
+_slots: dict[int, tuple[weakref.ref[type], list[tuple[str, Any]]]] = {}
 
 
 def is_tensor(value: object) -> TypeGuard[torch.Tensor]:

@@ -14,7 +14,15 @@ from typing import Any, final
 
 import torch
 
-from memguard.heap.attributes import HEAP_TYPE, attributes_of, is_numpy_array, is_user_class, namespace_of, slots_of
+from memguard.heap.attributes import (
+    HEAP_TYPE,
+    attributes_of,
+    filled_slots,
+    is_numpy_array,
+    is_user_class,
+    namespace_of,
+    slots_of,
+)
 from memguard.heap.containers import CONTAINERS, FULL, SAMPLE, container_of, indices_of, is_atom, sample_of
 from memguard.heap.frames import is_user_frame, read_locals
 
@@ -170,11 +178,8 @@ def _of_instance(obj: object, slots: Iterable[tuple[str, Any]] = ()) -> Iterator
         for hooks in HOOKS:
             for hook in list((attributes.get(hooks) or {}).values()):
                 yield Via.PART, None, hook
-    for name, slot in slots:
-        try:
-            yield Via.ATTRIBUTE, name, slot.__get__(obj)
-        except AttributeError:  # a slot that nothing was put into
-            continue
+    for name, value in filled_slots(obj, slots).items():
+        yield Via.ATTRIBUTE, name, value
 
 
 def _of_container(obj: Any) -> Iterator[Held]:

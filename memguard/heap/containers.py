@@ -12,7 +12,15 @@ from typing import Any
 import torch
 from torch.distributions import Distribution
 
-from memguard.heap.attributes import attributes_of, is_tensor, is_tensor_class, is_user_class, mro_of, namespace_of
+from memguard.heap.attributes import (
+    attributes_of,
+    fields_of,
+    is_tensor,
+    is_tensor_class,
+    is_user_class,
+    mro_of,
+    namespace_of,
+)
 
 FULL, SAMPLE = 64, 4
 """Containers of up to FULL elements are read whole, of longer ones SAMPLE from the front, the middle and the end."""
@@ -158,7 +166,7 @@ def elements_of(value: Any) -> Iterable[Any]:
     if issubclass(kind, (tuple, list)):
         return iter((list.__iter__ if issubclass(kind, list) else tuple.__iter__)(value))
     if any(base is Distribution or "__dataclass_fields__" in namespace_of(base) for base in mro_of(kind)):
-        return list(attributes_of(value).values())
+        return list(fields_of(value).values())
     return ()
 
 
@@ -173,7 +181,7 @@ def modules_in(value: Any, depth: int, most: int | None = None) -> Iterator[torc
     if issubclass(kind, torch.nn.Module):
         yield value
     elif depth > 0 and not is_tensor_class(kind):
-        own = attributes_of(value).values() if is_user_class(kind) else ()
+        own = fields_of(value).values() if is_user_class(kind) else ()
         parts = {id(part): part for part in (*elements_of(value), *own)}.values()
         for part in itertools.islice(parts, most):
             yield from modules_in(part, depth - 1, most)

@@ -17,7 +17,7 @@ from typing import Any, final
 
 import torch
 
-from memguard.heap.attributes import attributes_of, is_numpy_array, is_tensor_class
+from memguard.heap.attributes import attributes_of, fields_of, is_numpy_array, is_tensor_class
 from memguard.heap.containers import CONTAINERS, elements_of
 from memguard.torch_objects.storages import storage_key, storage_of
 
@@ -117,11 +117,11 @@ class _Estimate:
                 size, length = int(base.__sizeof__(value)), int(base.__len__(value))  # type: ignore[attr-defined,call-arg]
                 parts = dict.items(value) if base is dict else ((part,) for part in base.__iter__(value))  # type: ignore[attr-defined]
                 return self._with_parts(HostSize(size, 1), length, parts, depth, left)
-        attributes = attributes_of(value)
+        attributes, fields = attributes_of(value), fields_of(value)
         module = type.__dict__["__module__"].__get__(kind)
-        found = HostSize(dict.__sizeof__(attributes) if attributes else 0, 1, not attributes and module not in _KNOWN)
-        values = ((part,) for part in list(attributes.values()))
-        return self._with_parts(found, len(attributes), values, depth, left)
+        found = HostSize(dict.__sizeof__(attributes) if attributes else 0, 1, not fields and module not in _KNOWN)
+        values = ((part,) for part in list(fields.values()))
+        return self._with_parts(found, len(fields), values, depth, left)
 
     def _with_parts(
         self, found: HostSize, length: int, parts: Iterable[tuple[Any, ...]], depth: int, left: int

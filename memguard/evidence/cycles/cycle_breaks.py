@@ -20,7 +20,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from memguard.heap.attributes import attributes_of, file_of, is_tensor, is_user_class, mro_of
+from memguard.heap.attributes import fields_of, file_of, is_tensor, is_user_class, mro_of
 from memguard.heap.frames import is_user_file
 from memguard.records.facts import NOWHERE, Place
 from memguard.source.circles import CALLS, STORES, Closing, find_attribute_closing
@@ -115,7 +115,7 @@ def _is_instance(kind: type) -> bool:
 
 def _named(obj: Any) -> Iterator[tuple[str, Any]]:
     """The attributes of an instance of the user's, a module's children too."""
-    for name, value in list(attributes_of(obj).items()):
+    for name, value in list(fields_of(obj).items()):
         if name == "_modules" and issubclass(type(obj), nn.Module) and issubclass(type(value), dict):
             yield from list(dict.items(value))
         else:

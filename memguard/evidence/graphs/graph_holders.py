@@ -17,7 +17,7 @@ from memguard.evidence.graphs.graph_contents import who_holds
 from memguard.evidence.graphs.periodic_graphs import MIN_BATCHES, LeakGroup, LeakGroups, is_chained
 from memguard.evidence.interface import Probe
 from memguard.evidence.naming.holders import Holder
-from memguard.heap.attributes import attributes_of, is_tensor, is_user_class
+from memguard.heap.attributes import fields_of, is_tensor, is_user_class
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import read_locals, user_frames
 from memguard.heap.roots import submodules_of
@@ -262,7 +262,7 @@ def is_state(place: Place, models: Iterable[nn.Module], frames: Iterable[FrameTy
         # A dictionary that an object has is a collection rather, as the averages of all weights are.
         return any(_has_several(tuple(value.values()) if type(value) is dict else value) for value in values)
     for one in _owners(models, frames, owner.rpartition(".")[2]):
-        attributes = attributes_of(one)
+        attributes = fields_of(one)
         buffers = attributes.get("_buffers")
         if _has_several(attributes.get(name, dict.get(buffers, name) if isinstance(buffers, dict) else None)):
             return True
@@ -289,7 +289,7 @@ def _owners(models: Iterable[nn.Module], frames: Iterable[FrameType], name: str)
         for value in list(read_locals(frame).values()):
             is_model = issubclass(type(value), nn.Module)
             if is_model or (is_user_class(type(value)) and not issubclass(type(value), type)):
-                below = [value] if is_model else [value, *attributes_of(value).values()]
+                below = [value] if is_model else [value, *fields_of(value).values()]
                 for one in below:
                     parts = submodules_of(one, seen) if issubclass(type(one), nn.Module) else (one,)
                     yield from (part for part in parts if type(part).__name__ == name)

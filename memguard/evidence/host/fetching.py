@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, final
 
-from memguard.heap.attributes import attributes_of, is_user_class, mro_of, namespace_of
+from memguard.heap.attributes import attributes_of, fields_of, is_user_class, mro_of, namespace_of
 from memguard.heap.containers import container_of
 from memguard.heap.frames import is_user_module
 from memguard.records.facts import Place
@@ -31,7 +31,7 @@ def unwrap(dataset: Any) -> list[Any]:
         if any(one is other for other in found):
             continue
         found.append(one)
-        for name, value in list(attributes_of(one).items()):
+        for name, value in list(fields_of(one).items()):
             inner = value[:MAX_INNER] if type(value) in (list, tuple) else [value]
             waiting += [part for part in inner if name in _WRAPPED or is_user_class(type(part))]
     return found

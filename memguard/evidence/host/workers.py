@@ -8,7 +8,7 @@ from typing import Any, final
 from memguard.evidence.host.datasets import have_workers, place_of_attribute, readings
 from memguard.evidence.host.fetching import Fetching
 from memguard.evidence.interface import Probe
-from memguard.heap.attributes import attributes_of, is_user_class, mro_of, namespace_of
+from memguard.heap.attributes import fields_of, is_user_class, mro_of, namespace_of
 from memguard.heap.containers import length_of
 from memguard.heap.host_sizes import host_size
 from memguard.records.facts import Place, WorkerObjects
@@ -63,7 +63,7 @@ class WorkersProbe(Probe):
             held: dict[str, Any] = {}
             for kind in reversed(mro_of(type(one))):  # what stands on the class is kept for the whole process
                 held.update(namespace_of(kind) if is_user_class(kind) else ())
-            held.update(attributes_of(one))
+            held.update(fields_of(one))
             for name, value in held.items():
                 if not name.startswith("__") and issubclass(type(value), _CONTAINERS):
                     place, grows = place_of_attribute(one, name, _kind_of(value))

@@ -12,7 +12,7 @@ from typing import Any, final
 
 from torch import nn
 
-from memguard.heap.attributes import attributes_of
+from memguard.heap.attributes import fields_of
 from memguard.heap.frames import is_user_frame, place_of, read_locals, user_frames
 from memguard.heap.roots import submodules_of
 from memguard.records.facts import Place
@@ -98,7 +98,7 @@ def name_in(frame: FrameType, module: nn.Module) -> str | None:
         if value is module and name != "self":
             return name
     for name, value in variables.items():
-        attributes = attributes_of(value)
+        attributes = fields_of(value)
         parts = attributes.get("_modules")
         for held in (attributes, parts if isinstance(parts, dict) else {}):  # an OrderedDict before torch 2.5
             for attribute, part in list(dict.items(held)):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from memguard.heap.attributes import attributes_of, is_user_class, mro_of, namespace_of
+from memguard.heap.attributes import fields_of, is_user_class, mro_of, namespace_of
 from memguard.heap.children import Scope, Via, function_behind
 from memguard.heap.containers import container_of, length_of
 from memguard.heap.frames import is_user_file
@@ -204,7 +204,7 @@ def _number(limit: Limit, container: Link | None, model: SourceModel) -> int | N
         number = constant_of(model, limit)
         return int(number) if number is not None and abs(number) < _MOST else None
     owner = container.parent if container is not None else None
-    while owner is not None and attribute not in attributes_of(owner.value):
+    while owner is not None and attribute not in fields_of(owner.value):
         owner = owner.parent
-    value = attributes_of(owner.value)[attribute] if owner is not None else None
+    value = fields_of(owner.value)[attribute] if owner is not None else None
     return value if type(value) is int else None
