@@ -233,7 +233,7 @@ class InnerFrozenProbe(Probe):
             return
         part.calls += 1
         if part.calls == 1:
-            part.untaken = list(untaken_weights(whole, set()))
+            part.untaken = list(untaken_weights(whole, set(), self.watch.optimizer_steps))
         graph, used = GraphToken(), _Used()
         node.metadata[KEY] = graph
         without_number(node.register_prehook, used)
@@ -263,7 +263,8 @@ class InnerFrozenProbe(Probe):
             part.leave()
             used, gradients = [use for _, use in part.graphs if use.used], []
             if used and not unused and part.model not in fed:
-                gradients = [gradient for one in part.untaken if (gradient := one.gradient_now()) is not None]
+                steps = self.watch.optimizer_steps
+                gradients = [gradient for one in part.untaken if (gradient := one.gradient_now(steps)) is not None]
                 if not self._has_most(part, gradients):
                     continue  # the model's are reported together
             told = len(used) if gradients else len(unused)
@@ -291,7 +292,7 @@ class InnerFrozenProbe(Probe):
         """Whether these are most of the gradients that the part's model has and that no optimizer uses."""
         held = held_parameters(self.watch.optimizers)
         model = next((model for model in self.watch.models if id(model) == part.model), None)
-        places = (one.place() for one in untaken_weights(model, held)) if model is not None else ()
+        places = (one.place() for one in untaken_weights(model, held, 0)) if model is not None else ()
         total = storages_of(gradients_of(parameter for parameter in places if parameter is not None))
         return 2 * sum(storages_of(gradients).values()) >= sum(total.values())
 

@@ -35,22 +35,32 @@ class Untaken:
     gradient: int
     """Identity of its gradient."""
     gradient_version: int
+    steps: int
+    """Optimizer steps of the run by then."""
 
-    def gradient_now(self) -> torch.Tensor | None:
-        """Its gradient, if backwards only added to that since, and nothing changed the weight."""
+    def gradient_now(self, steps: int) -> torch.Tensor | None:
+        """Its gradient, if backwards only added to that since.
+
+        Where the weight changed, as that of a target network that follows slowly, at most one backward for each step
+        may have written to it: who steps by hand clears the gradient as often as a backward adds to it.
+
+        Args:
+            steps: Optimizer steps of the run so far.
+        """
         parameter = self.place()
-        gradient = None if parameter is None or parameter._version != self.version else gradient_of(parameter)
-        if gradient is None or id(gradient) != self.gradient or gradient._version <= self.gradient_version:
+        gradient = gradient_of(parameter) if parameter is not None else None
+        if parameter is None or gradient is None or id(gradient) != self.gradient:
             return None
-        return gradient
+        written, changed = gradient._version - self.gradient_version, parameter._version != self.version
+        return gradient if written > 0 and not (changed and written > steps - self.steps) else None
 
 
 @final
 class UntakenGradientsProbe(Probe):
     """Looks twice at the weights that want gradients and that no optimizer holds, while others are trained.
 
-    Where backwards add to their gradients from the first look to the second, nothing takes these away, and the weights
-    never change, they were to be frozen: the backbone under adapters, the network inside a loss.
+    Where backwards add to their gradients from the first look to the second, and nothing takes these away, they were to
+    be frozen: the backbone under adapters, the network inside a loss.
     """
 
     def _prepare(self) -> None:
@@ -59,13 +69,13 @@ class UntakenGradientsProbe(Probe):
 
     def on_batch_end(self) -> None:
         """The first look, the second one, or neither yet."""
-        watch = self.watch
-        if watch.optimizer_steps < (FIRST_STEPS if self._found is None else SECOND_STEPS):
+        watch, steps = self.watch, self.watch.optimizer_steps
+        if steps < (FIRST_STEPS if self._found is None else SECOND_STEPS):
             return
         if self._found is not None:
             self.unsubscribe("on_batch_end")
             found, self._found = self._found, []
-            kept = [(ref, [one for one in untaken if one.gradient_now() is not None]) for ref, untaken in found]
+            kept = [(ref, [one for one in untaken if one.gradient_now(steps) is not None]) for ref, untaken in found]
             if any(untaken for _, untaken in kept):
                 held = held_parameters()  # of optimizers too that have not stepped yet; finding them takes long
                 alive = [(model, untaken) for ref, untaken in kept if (model := ref()) is not None]
@@ -77,7 +87,7 @@ class UntakenGradientsProbe(Probe):
                     self._conclude(whole, of_each[id(whole)], held)
             return
         held = held_parameters(watch.optimizers)
-        found = [(weakref.ref(model), list(untaken_weights(model, held))) for model in watch.models]
+        found = [(weakref.ref(model), list(untaken_weights(model, held, steps))) for model in watch.models]
         self._found = [(ref, untaken) for ref, untaken in found if untaken]
         if not self._found:
             self.unsubscribe("on_batch_end")
@@ -85,7 +95,7 @@ class UntakenGradientsProbe(Probe):
     def _conclude(self, model: nn.Module, untaken: list[Untaken], held: set[int]) -> None:
         watch = self.watch
         known = [one for one in untaken if id(one.place()) not in held]
-        gradients = [gradient for one in known if (gradient := one.gradient_now()) is not None]
+        gradients = [gradient for one in known if (gradient := one.gradient_now(watch.optimizer_steps)) is not None]
         nbytes = sum(storages_of(gradients).values())
         if not nbytes or nbytes < (least_of_remark(watch.peak_bytes) or 0):
             return
@@ -105,15 +115,15 @@ class UntakenGradientsProbe(Probe):
         )
 
 
-def untaken_weights(model: nn.Module, held: set[int]) -> Iterator[Untaken]:
-    """The weights of a model that have gradients and that are not held, as they are now."""
+def untaken_weights(model: nn.Module, held: set[int], steps: int) -> Iterator[Untaken]:
+    """The weights of a model that have gradients and that are not held, as they are now, after so many steps."""
     for place in trainable(model):
         parameter = place()
         if parameter is None or id(parameter) in held or parameter.is_inference():
             continue
         gradient = gradient_of(parameter)
         if gradient is not None:
-            yield Untaken(place, parameter._version, id(gradient), gradient._version)
+            yield Untaken(place, parameter._version, id(gradient), gradient._version, steps)
 
 
 MIN_DROPPED = 3

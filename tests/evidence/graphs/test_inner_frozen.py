@@ -121,6 +121,7 @@ def test_a_backbone_that_is_needed_is_silent() -> None:
         with torch.no_grad():
             for parameter in model.backbone.parameters():
                 parameter.sub_(0.1 * torch.as_tensor(parameter.grad))
+                torch.as_tensor(parameter.grad).zero_()
 
     model = Probed()
     assert probe(model, [model.student], by_hand) == []

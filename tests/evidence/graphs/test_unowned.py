@@ -37,10 +37,17 @@ def run(
     return loop
 
 
-@pytest.mark.parametrize("keeps", [pytest.param(False, id="-"), pytest.param(True, id="a list keeps all graphs")])
-def test_a_teacher_that_gets_gradients_is_told_with_the_line(*, keeps: bool) -> None:
-    """No optimizer holds its weights, they never change, and nothing in front of it wants a gradient."""
-    (fact,) = run(keeps=keeps).of(UnusedGraphs)
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({}, id="-"),
+        pytest.param({"keeps": True}, id="a list keeps all graphs"),
+        pytest.param({"averaged": True}, id="weights are averaged into it"),
+    ],
+)
+def test_a_teacher_that_gets_gradients_is_told_with_the_line(more: dict[str, bool]) -> None:
+    """No optimizer holds its weights, nobody clears its gradients, and nothing in front of it wants one."""
+    (fact,) = run(**more).of(UnusedGraphs)
     assert fact.frozen and fact.gradients_bytes == 4 * (36 + 6)
     assert "asked" in statement_of(fact)
 
@@ -49,7 +56,6 @@ def test_a_teacher_that_gets_gradients_is_told_with_the_line(*, keeps: bool) -> 
     "reason",
     [
         pytest.param({"teacher_optimizer": True}, id="its optimizer has not stepped yet"),
-        pytest.param({"averaged": True}, id="weights are averaged into it"),
         pytest.param({"inputs_want_gradients": True}, id="its graph leads to inputs that want gradients"),
     ],
 )
@@ -120,8 +126,9 @@ def train_adapter(
             train_on(optimizer, loss_net(model(torch.randn(4, 600))).square().mean())
             if by_hand:
                 with torch.no_grad():
-                    model.backbone.weight -= 0.01 * model.backbone.weight.grad
-                    model.backbone.bias -= 0.01 * model.backbone.bias.grad
+                    for parameter in model.backbone.parameters():
+                        parameter -= 0.01 * parameter.grad
+                        parameter.grad.zero_()
             if cleared:
                 model.zero_grad()
     del waiting
