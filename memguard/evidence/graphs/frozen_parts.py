@@ -79,8 +79,8 @@ class _Part:
         self.waited = 0
         self.calls = 0
         self.graphs: list[tuple[weakref.ref[GraphToken], _Used]] = []
-        self.fed = False
-        """Whether it was called with what has a graph: the gradients of that need its own."""
+        self.chained = False
+        """Whether it was called with what leads to its own answer, as a layer is that is called again and again."""
         self.untaken: list[Untaken] = []
         """Its weights that had gradients at the first call."""
         self.place: Place | None = None
@@ -224,9 +224,10 @@ class InnerFrozenProbe(Probe):
         whole, given = part.ref(), [tensor for tensor in tensors_in(args) if tensor.requires_grad]
         part.heard = part.heard or not given
         if given or whole is None:
-            part.fed = part.fed or module is whole
-            if part.sized == self.watch.batch and whole is not None and _continues(part, given):
-                part.bytes = max(part.bytes or 0, graph_bytes(whole, output) or 0) or None
+            if part.graphs and whole is not None and _continues(part, given):
+                part.chained = part.chained or module is whole
+                if part.sized == self.watch.batch:
+                    part.bytes = max(part.bytes or 0, graph_bytes(whole, output) or 0) or None
             return
         node: Any = next((tensor.grad_fn for tensor in tensors_in(output) if tensor.grad_fn is not None), None)
         if node is None:
@@ -250,8 +251,9 @@ class InnerFrozenProbe(Probe):
             part.bytes, part.sized = graph_bytes(whole, output), self.watch.batch
 
     def _conclude(self) -> None:
-        # Where a part goes on with what an adapter before it answered, the model's backward needs its graph.
-        fed = {part.model for part in self._parts if part.fed or not part.calls}
+        # Where a part goes on with what an adapter before it answered, the model's backward needs its graph. One that
+        # is asked for a target too, as the network in a perceptual loss is, needs none for that.
+        fed = {part.model for part in self._parts if part.chained or not part.calls}
         for part in list(self._parts):
             if not part.heard:
                 self._wait(part)

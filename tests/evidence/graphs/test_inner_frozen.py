@@ -128,6 +128,33 @@ def test_a_backbone_that_is_needed_is_silent() -> None:
     assert probe(model, [model.student], lambda model: model.backbone.zero_grad()) == []
 
 
+class Compared(nn.Module):
+    """A model whose answer a network inside it compares with a target, or goes over twice."""
+
+    def __init__(self, *, twice: bool = False) -> None:
+        super().__init__()
+        self.twice, self.student = twice, nn.Linear(6, 6)
+        self.features = nn.Sequential(nn.Linear(6, 6), nn.Tanh())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wanted = self.features(x)  # asked
+        made = self.student(wanted if self.twice else x)
+        return torch.as_tensor((self.features(made) - wanted).pow(2).mean())
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_network_that_compares_needs_no_graph_of_the_target(*, twice: bool) -> None:
+    """The other call of it needs its graph. Where the target leads to that, both do."""
+    model = Compared(twice=twice)
+    optimizer = torch.optim.SGD(model.student.parameters(), lr=0.1)
+    with Loop(model, kinds=[InnerFrozenProbe]) as loop:
+        for _ in loop.batches(20):
+            train_on(optimizer, model(torch.randn(4, 6)))
+    facts = loop.of(UnusedGraphs)
+    assert len(facts) == (not twice)
+    assert all("asked" in statement_of(fact) for fact in facts)
+
+
 class Asker:
     """Has a teacher, and asks it."""
 
