@@ -42,20 +42,24 @@ def is_on_host(place: Place) -> bool:
 
     On a device the tensors tell by themselves; where the device is the host, or a virtual one, ``x.cpu()`` is ``x``.
     """
-    model = SourceModel.of(place.file)
-    if place.line is None:
+    model, line = SourceModel.of(place.file), place.line
+    if line is None:
         return False
+    for function in (one for kind in FUNCTIONS for one in model.all_of(kind)):
+        if any(spans(decorator, line) for decorator in getattr(function, "decorator_list", ())):  # a cache of answers
+            returned = (node.value for node in ast.walk(function) if isinstance(node, ast.Return))
+            return any(_Origin(function).is_host(value, MAX_DEPTH) for value in returned if value is not None)
     name, _ = symbol_of(place.holder)
     statement: ast.stmt | None = None
     for node in model.all_of(ast.stmt):
         names = (last_name(part) or getattr(part, "arg", None) for part in ast.walk(node))
-        if spans(node, place.line) and (statement is None or node.lineno > statement.lineno or name in names):
+        if spans(node, line) and (statement is None or node.lineno > statement.lineno or name in names):
             statement = node  # of several on one line, the last that names the holder
     if statement is None or isinstance(statement, FUNCTIONS):
         return False
     # A holder that is called, as a metric is, keeps what it is given, whatever becomes of its answer.
     called = next((call for call in calls_in(statement) if called_name(call) == name), None) if name else None
-    origin = _Origin(model.function_at(place.line))
+    origin = _Origin(model.function_at(line))
     return any(origin.is_host(part, MAX_DEPTH) for part in ([statement] if called is None else arguments(called)))
 
 

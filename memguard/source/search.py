@@ -178,7 +178,14 @@ class _Search:
             elif rest and rest[-1][0] == "item":
                 level -= 1
                 grows = rest[-1][1] is None or self._depends(store, sight)
-                fits = self._kind(level) in ("dict", "list", "tensor", "object", "deque")
+                # What is written into a tensor brings a graph along, and no memory.
+                fits = self._kind(level) in (
+                    "dict",
+                    "list",
+                    "object",
+                    "deque",
+                    *(["tensor"] if self.context.graph else []),
+                )
             else:
                 grows = self._depends(store, sight) and not self._is_loops(sight)
             if fits:

@@ -37,6 +37,8 @@ class ContainerGrowth:
     bytes: int
     newest_bytes: int = 0
     """What its newest element takes of the host's memory."""
+    plain_bytes: int = 0
+    """The same without tensors."""
     from_worker: bool = False
     """Whether that holds a tensor in shared memory: what a DataLoader's worker handed over."""
     shared: bool = False
@@ -112,7 +114,8 @@ def find_growth(
             element = newest_of(link.value)
             is_repeated = sum(other is element for _, other in sample_of(link.value)) > 1  # one object, many times
             weight, from_worker = HostSize() if is_repeated else host_size(element), is_from_worker(element)
-            growth = replace(growth, newest_bytes=weight.bytes, from_worker=from_worker)
+            plain = max(weight.bytes - sum(storages_of(tensors_in(element, 3)).values()), 0)
+            growth = replace(growth, newest_bytes=weight.bytes, plain_bytes=plain, from_worker=from_worker)
             light = grown <= 0 and weight.bytes * fresh * others < host_bytes
             if light and not from_worker and not weight.unknown:
                 continue

@@ -177,12 +177,12 @@ class GrowingNamesProbe(Probe):
             self._first, self._rises = look, {}
             first = self._at_base(look)
         else:
-            first = self._first
+            first = self._at_base(self._first) if whole else self._first
             for name, (nbytes, _) in look.sizes.items():
                 grew = nbytes > before.sizes.get(name, (0, 0))[0]
                 self._rises[name] = self._rises.get(name, 0) + 1 if grew else 0
         if look.floor - self._base >= WORD_SHARE * (watch.device_total_bytes or 0) > 0:
-            self._name(survey, kept, first, look, has_jumped=has_jumped)
+            self._name(survey, kept, first, look, has_jumped=has_jumped, is_last=whole)
 
     def _at_base(self, look: _Look) -> _Look:
         """What names kept at the floor from which it rose: at most that, so that a jump is seen at the first look."""
@@ -194,11 +194,19 @@ class GrowingNamesProbe(Probe):
         return _Look(base, self._base_batches, sizes)
 
     def _name(
-        self, survey: HolderSearch, kept: Mapping[Name, Kept], first: _Look, last: _Look, *, has_jumped: bool
+        self,
+        survey: HolderSearch,
+        kept: Mapping[Name, Kept],
+        first: _Look,
+        last: _Look,
+        *,
+        has_jumped: bool,
+        is_last: bool,
     ) -> None:
         """Reports the holder of at least half of the growth that no reported cause explains.
 
-        What has jumped came at once: nothing says that more will come, and a model that came so is no pile.
+        What has jumped came at once: nothing says that more will come, and a model that came so is no pile. It is
+        reported when the run ends, for what it still keeps then stayed.
         """
         watch = self.watch
         left = last.floor - self._base
@@ -221,7 +229,7 @@ class GrowingNamesProbe(Probe):
             if nbytes >= EXPLAINED * grown:
                 taken.update(kept[known].storages)
         for _ in range(MOST_NAMES):
-            name = self._largest(kept, first, last, taken, least=EXPLAINED * left)
+            name = self._largest(kept, first, last, taken, least=EXPLAINED * left, once=is_last)
             if name is None:
                 return
             one = kept[name]
@@ -232,7 +240,8 @@ class GrowingNamesProbe(Probe):
             waits = left < much
             left -= _growth(name, first, last)
             taken.update(one.storages)
-            if name in self._told or name in otherwise or (has_jumped and _is_models(one)):
+            came_once = has_jumped or not self._goes_on(name, self._first or first, last)
+            if name in self._told or name in otherwise or (came_once and _is_models(one)):
                 continue
             place = survey.cause(one.link, tensors=not one.weights)
             if not waits:
@@ -240,8 +249,10 @@ class GrowingNamesProbe(Probe):
             if place.line is None:
                 continue
             grown, batches = _growth(name, first, last), max(last.batches - first.batches, 1)
-            rate = 0.0 if has_jumped else grown / batches
-            since = max(watch.batch - round(one.bytes() / grown * batches), 0)
+            rate = 0.0 if came_once else grown / batches
+            seen = self._first or first  # what came once was there by then
+            since = seen.batches - last.batches if came_once else -round(one.bytes() / grown * batches)
+            since = max(watch.batch + since, 0)
             if is_on_host(place):  # as on a GPU: a virtual one counts what is copied to the host as its own
                 self._told[name] = place
                 self.report(self._on_host(place, one, rate, since))
@@ -255,15 +266,22 @@ class GrowingNamesProbe(Probe):
             self.report(fact)
 
     def _largest(
-        self, kept: Mapping[Name, Kept], first: _Look, last: _Look, taken: set[int], *, least: float
+        self, kept: Mapping[Name, Kept], first: _Look, last: _Look, taken: set[int], *, least: float, once: bool
     ) -> Name | None:
-        """The name that grew by most of what is not explained; of names within each other the container that did."""
+        """The name that grew by most of what is not explained; of names within each other the container that did.
+
+        Args:
+            kept: What lies below each name.
+            first: The look with which the last one is compared.
+            last: That one.
+            taken: Storages that are explained.
+            least: Bytes by which it must have grown.
+            once: Whether one that has grown but once counts too.
+        """
         found: dict[Name, int] = {}
         for name, one in kept.items():
             grown = _growth(name, first, last)
-            # One that was not there at first has come once so far, like a variable that takes the result of an update.
-            longer = last.sizes[name][1] - first.sizes[name][1] if name in first.sizes else 0
-            if (self._rises.get(name, 0) < RISES and longer < LONGER) or grown < max(least, 1):
+            if grown < max(least, 1) or not (once or self._goes_on(name, first, last)):
                 continue
             fresh = one.bytes(taken)
             if fresh >= least:
@@ -272,9 +290,17 @@ class GrowingNamesProbe(Probe):
         near = [name for name, grown in found.items() if grown >= NEARLY * most]
         longer_ones = [name for name in near if last.sizes[name][1] > first.sizes.get(name, (0, 0))[1]]
         containers = [name for name in longer_ones if not kept[name].is_optimized]  # a list of optimizers, say
-        whole = containers or [name for name in near if not kept[name].is_part]
+        whole = containers or [name for name in near if not (kept[name].is_part and kept[name].weights)]
         innermost = max(whole, key=lambda name: kept[name].depth, default=None)
         return None if innermost is None or kept[innermost].is_optimized else innermost
+
+    def _goes_on(self, name: Name, first: _Look, last: _Look) -> bool:
+        """Whether what a name keeps has grown more than once.
+
+        One that was not there at first has come once so far, like a variable that takes the result of an update.
+        """
+        longer = last.sizes[name][1] - first.sizes[name][1] if name in first.sizes else 0
+        return self._rises.get(name, 0) >= RISES or longer >= LONGER
 
     def _fact(self, place: Place, one: Kept, rate: float, first_batch: int, parts: tuple[str, ...]) -> KeptOutputs:
         watch, length = self.watch, one.length

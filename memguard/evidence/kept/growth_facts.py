@@ -34,6 +34,8 @@ MIN_GRAPHS = 8
 """Elements that carry graphs, by which a container must grow, and optimizer steps that are made meanwhile."""
 MIN_HOST_BYTES = 16 * 1024
 """A batch, on the host: less is a log of numbers."""
+HOST_TIMES = 8
+"""Times of what its tensors take, that all else takes in memory: an observation as an array, a value as a tensor."""
 _ACCELERATORS = ("cuda", "xpu", "mps")
 """Devices whose tensors tell that they are there; a virtual one's look like the host's."""
 
@@ -89,7 +91,8 @@ class GrownContainers:
             if growth.is_module and watch.device not in ("cpu", "auto"):
                 continue  # its weights lie on the device, below no name of their own
             elsewhere = growth.on_cpu and watch.device.startswith(_ACCELERATORS)
-            on_host = growth.bytes <= 0 or elsewhere or growth.shared or is_on_host(place)
+            mostly = HOST_TIMES * growth.bytes <= growth.plain_bytes * growth.elements * growth.alike
+            on_host = mostly or elsewhere or growth.shared or is_on_host(place)
             if place.file is not None and (growth.from_worker or on_host):
                 self._tell_kept_on_host(growth, batches)
             if on_host or (growth.copy_bytes and not self._tell_called_copies(growth)):
