@@ -40,6 +40,7 @@ SUPERSEDES: Final[Mapping[str, Mapping[str, Relation]]] = {
     "MG201": {"MG001": Relation.HOLDER},
     "MG301": {"MG303": Relation.LINE},
     "MG302": {"MG301": Relation.LINE, "MG303": Relation.LINE, "MG501": Relation.LINE},
+    "MG303": {"MG305": Relation.LINE},
     "MG305": {"MG304": Relation.LINE},
     "MG308": {"MG301": Relation.HOLDER, "MG501": Relation.HOLDER},
     "MG704": {"MG701": Relation.HOLDER},
