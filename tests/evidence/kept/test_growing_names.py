@@ -20,7 +20,7 @@ from memguard.evidence.kept.retained import Kept, kept_by_name
 from memguard.evidence.kept.scans import ScansProbe
 from memguard.heap.snapshot import HeapSnapshot
 from memguard.records.facts import KeptOutputs, ModelCopies
-from memguard.records.findings import Severity
+from memguard.records.findings import Finding, Severity
 from memguard.records.stats import BatchRecord, Stage
 from tests.evidence.loop import Loop, train_on
 
@@ -287,6 +287,17 @@ def test_what_comes_at_once_and_stays_is_named_without_a_rate(tmp_path: Path) ->
     assert "with every batch" not in found.message
 
 
+def trained(tmp_path: Path, batches: int, after: Callable[[int, nn.Module], object], device: str) -> list[Finding]:
+    """What is told of plain training in which something else happens after each step."""
+    model = nn.Linear(64, 256)
+    with memguard.watch(model, device=device, logdir=tmp_path, quiet=True) as guard:
+        for number in guard.batches(range(batches)):
+            model(torch.rand(8, 64)).square().mean().backward()
+            model.zero_grad()
+            after(number, model)
+    return list(guard.findings)
+
+
 class Features:
     """Keeps what modules give, by hooks that have their lists as variables."""
 
@@ -405,13 +416,8 @@ class Scored:
 
 def test_lists_that_are_filled_side_by_side_are_measured_together_to_the_end(tmp_path: Path) -> None:
     """The finding names one of them and speaks of both: so do its bytes and its count."""
-    model, scored = nn.Linear(64, 64), Scored()
-    with memguard.watch(model, device="virtual:256MiB", logdir=tmp_path, quiet=True) as guard:
-        for _ in guard.batches(range(60)):
-            model(torch.rand(8, 64)).square().mean().backward()
-            model.zero_grad()
-            scored.add()
-    [found] = guard.findings
+    scored = Scored()
+    [found] = trained(tmp_path, 60, lambda *_: scored.add(), "virtual:256MiB")
     assert found.holder == "Scored.scores" and "`Scored.labels` beside it" in found.message
     assert found.bytes == pytest.approx(60 * 1.5 * MIB, rel=0.05)
 
@@ -425,16 +431,15 @@ class Answer:
 
 def test_arrays_that_show_tensors_are_what_keeps_them(tmp_path: Path) -> None:
     """An array made of a tensor, or of such an array, has its memory from the tensor."""
-    model = nn.Linear(64, 256)
     answers: list[Answer] = []
-    with memguard.watch(model, device="virtual:256MiB", logdir=tmp_path, quiet=True) as guard:
-        for number in guard.batches(range(160)):
-            model(torch.rand(64, 64)).square().mean().backward()
-            model.zero_grad()
-            if number % 10 == 0:
-                with torch.no_grad():
-                    answers.append(Answer(model(torch.rand(4096, 64))))
-    found = next(finding for finding in guard.findings if finding.code == "MG301")
+
+    def evaluate(number: int, model: nn.Module) -> None:
+        if number % 10 == 0:
+            with torch.no_grad():
+                answers.append(Answer(model(torch.rand(4096, 64))))
+
+    findings = trained(tmp_path, 160, evaluate, "virtual:256MiB")
+    found = next(finding for finding in findings if finding.code == "MG301")
     assert found.holder == "answers"
     assert found.bytes == pytest.approx(16 * 4 * MIB, rel=0.1)
 
@@ -450,11 +455,6 @@ class States:
 
 def test_what_is_copied_to_the_host_is_told_as_kept_there(tmp_path: Path) -> None:
     """As on a GPU: a virtual device counts it as its own, and its rise is what shows the name."""
-    model, states = nn.Linear(64, 64), States()
-    with memguard.watch(model, device="virtual:256MiB", logdir=tmp_path, quiet=True) as guard:
-        for _ in guard.batches(range(100)):
-            model(torch.rand(8, 64)).square().mean().backward()
-            model.zero_grad()
-            states.add()
-    [found] = guard.findings
+    states = States()
+    [found] = trained(tmp_path, 100, lambda *_: states.add(), "virtual:256MiB")
     assert (found.code, found.holder) == ("MG701", "States.tokens")

@@ -7,6 +7,7 @@ import weakref
 from collections import UserList
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -72,24 +73,22 @@ def test_what_gets_a_tensor_in_each_batch_is_suspected() -> None:
     assert program.found[1].grown == {id(tensors): (BEGINS[0], BEGINS[0])}
 
 
-def test_a_wrapped_list_counts_like_a_list() -> None:
-    """``UserList``."""
+@pytest.mark.parametrize(
+    ("kept", "more"),
+    [
+        (UserList[torch.Tensor](), lambda kept: kept.append(torch.ones(4)) or kept),
+        ([], lambda kept: [*kept, torch.ones(4)]),
+        ([], lambda kept: kept.insert(0, torch.ones(4)) or kept),
+    ],
+    ids=["wrapped", "made anew with each batch", "grows at its front"],
+)
+def test_whatever_way_a_list_grows_it_is_the_same_list(kept: Any, more: Callable[[Any], Any]) -> None:
+    """``UserList``; ``history = history + [x]``; ``history.insert(0, x)``."""
     program = Program()
-    program.kept["losses"] = losses = UserList[torch.Tensor]()
     for _ in range(BEGINS[1]):
-        losses.append(torch.ones(4))
+        program.kept["history"] = kept = more(kept)
         program.batch()
-    assert id(losses) in program.found[1].grown
-
-
-def test_a_list_that_is_made_anew_with_each_batch_is_the_same_list() -> None:
-    """``history = history + [x]``."""
-    program = Program()
-    program.kept["history"] = history = []
-    for _ in range(BEGINS[1]):
-        program.kept["history"] = history = [*history, torch.ones(4)]
-        program.batch()
-    assert list(program.found[1].grown) == [id(history)]
+    assert id(kept) in program.found[1].grown
 
 
 @pytest.mark.parametrize("element", [torch.ones, lambda n: (1, {"loss": torch.ones(n)})])
@@ -100,16 +99,6 @@ def test_a_list_that_each_batch_fills_anew_is_not_the_same_list(element: Callabl
         program.kept["losses"] = [element(4) for _ in range(4 + 2 * batch)]
         program.batch()
     assert not program.found[1].grown
-
-
-def test_a_list_that_grows_at_its_front_grows() -> None:
-    """``history.insert(0, x)``."""
-    program = Program()
-    program.kept["history"] = history = []
-    for _ in range(BEGINS[1]):
-        history.insert(0, torch.ones(4))
-        program.batch()
-    assert list(program.found[1].grown) == [id(history)]
 
 
 def test_the_parameters_of_a_model_get_no_weak_references() -> None:
