@@ -26,11 +26,6 @@ _MOST_EVENTS = 4_000_000
 def measure_target(target: str, batch: int | None, steps: int) -> Measured:
     """What a function's steps take on this machine's GPU.
 
-    Args:
-        target: ``FILE.py:function``.
-        batch: For which the function is to build the step, if it takes that.
-        steps: How many to run.
-
     Raises:
         MemGuardError: There is no GPU, or the function does not use it.
     """

@@ -26,13 +26,7 @@ Root = tuple[str, object, int]
 def roots_of(
     frames: Iterable[types.FrameType], models: Iterable[object] = (), extra: Iterable[tuple[str, object]] = ()
 ) -> Iterator[tuple[str | None, object]]:
-    """The roots of a walk in one go, with their names if they have one, the likeliest first.
-
-    Args:
-        frames: The user's frames, innermost first.
-        models: Watched models (`torch.nn.Module`); each submodule becomes a root.
-        extra: Further objects by name, like a trainer and its callbacks.
-    """
+    """The roots of a walk in one go, with their names if they have one, the likeliest first."""
     namespaces: set[int] = set()
     for frame in frames:
         if frame.f_code.co_name != "<module>":

@@ -42,11 +42,6 @@ class ContainerSize:
 class HeapSnapshot:
     """What one walk met. A context manager, at whose end every reference is dropped.
 
-    Args:
-        roots: Names and objects, the likeliest first.
-        reader: Reads what an object holds.
-        is_late: Asked now and then; whether there is no time left.
-
     Attributes:
         tensors: Every link to a tensor.
     """

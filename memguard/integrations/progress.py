@@ -14,12 +14,7 @@ from memguard.text.units import format_bytes
 
 @final
 class ProgressText:
-    """Adds ``mem=5.1/24.0 GiB`` to what the Trainer's progress bar shows.
-
-    Args:
-        trainer: The Trainer; one without a progress bar is left alone.
-        session: Knows the last record.
-    """
+    """Adds ``mem=5.1/24.0 GiB`` to what the Trainer's progress bar shows."""
 
     def __init__(self, trainer: Any, session: Session) -> None:
         self._bar = getattr(trainer, "progress_bar_callback", None)

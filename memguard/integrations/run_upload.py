@@ -25,13 +25,7 @@ LAST_SECONDS = 60.0
 
 @final
 class RunUpload:
-    """Has a session's files copied to where its directory is; does nothing where that is a local one.
-
-    Args:
-        destination: Where the run is written, and where it is copied to.
-        recorder: The session's.
-        launch: This process's place in the run.
-    """
+    """Has a session's files copied to where its directory is; does nothing where that is a local one."""
 
     def __init__(self, destination: Destination, recorder: Recorder, launch: Launch) -> None:
         self._destination, self._recorder = destination, recorder

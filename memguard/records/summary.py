@@ -189,12 +189,7 @@ class Summary:
         return headroom(self.device_total_bytes, self.peak.allocated_bytes, ran_out=False)
 
     def count(self, series: Iterable[Series], shapes: Sequence[list[Any]]) -> None:
-        """Takes more records into account.
-
-        Args:
-            series: They, in order, those that are alike together.
-            shapes: The run's table of input shapes.
-        """
+        """Takes more records into account."""
         for records in series:
             first = records[0]
             stage = self.stages.get(first.stage)

@@ -90,10 +90,6 @@ class Condition:
     def failure(self, run: Summary, baseline: Summary | None) -> str | None:
         """What is wrong, in words; None where the condition is not met.
 
-        Args:
-            run: The run.
-            baseline: What it is compared with.
-
         Raises:
             MemGuardError: There is nothing to compare with, or one of the two does not have the figure.
         """

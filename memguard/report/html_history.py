@@ -23,10 +23,6 @@ _KINDS = ("before the history", "forward and other lines", "backward", "optimize
 def snapshot_history(snapshot: Snapshot, device: int) -> dict[str, Any] | None:
     """What was allocated over the history of a device, at some 600 moments: of each stretch the one with the most.
 
-    Args:
-        snapshot: The snapshot.
-        device: The device's index.
-
     Returns:
         ``events``: numbers of the chosen events; ``times_us``: since the history began, where it tells; ``lines`` and
         ``kinds``: each with ``name`` ([file, line, function], or a text) and ``bytes`` at each event; ``peak_event``.

@@ -28,13 +28,7 @@ from memguard.text.urls import is_url
 
 @final
 class Process:
-    """One process's run: its records and its lines, read as they grow.
-
-    Args:
-        folder: The ``memguard`` folder it lies in.
-        data, lines: Its two files.
-        name: The name of the .bin file.
-    """
+    """One process's run: its records and its lines, read as they grow."""
 
     def __init__(self, folder: str, data: GrowingFile, lines: GrowingFile, name: str) -> None:
         self.folder, self.name = folder, name
@@ -106,13 +100,7 @@ class Run:
 
 @final
 class Store:
-    """The recordings of all runs; safe to ask from many threads.
-
-    Args:
-        logdir: ``--logdir``, or empty.
-        logdir_spec: ``--logdir_spec``, or empty.
-        clock: Seconds that only grow.
-    """
+    """The recordings of all runs; safe to ask from many threads."""
 
     def __init__(self, logdir: str, logdir_spec: str = "", *, clock: Callable[[], float] = time.monotonic) -> None:
         self._roots = roots(logdir, logdir_spec)

@@ -77,12 +77,6 @@ def steps_of(
     anchor is allocated: a pair of stack and size (or of line and size, where steps are called from several places) that
     comes once in a step. Pairs that come equally often, at even distances and until the end of the trace, are such; the
     number that most of them share is the number of steps.
-
-    Args:
-        after: The changes of the trace, from ``changes``.
-        trace: Its events.
-        annotations: The snapshot's, of this device.
-        top: How many growing lines at most.
     """
     optimizer_steps = [a.time_us for a in annotations if a.name.startswith(_OPTIMIZER_STEP) and a.stage == "END"]
     begins = _after_times(optimizer_steps, after, trace) if optimizer_steps else _repeats(after)[0]

@@ -40,12 +40,6 @@ def changes(
 ) -> tuple[list[Allocation], list[Allocation]]:
     """Every allocation and free of a trace, and what was alive when it began.
 
-    Args:
-        segments: The device's segments at the end of the trace.
-        trace: Its events.
-        config: The allocator's settings, for rounding.
-        lines: Finds the lines.
-
     Returns:
         What was alive at the beginning, each as an allocation at event -1; and the changes in order.
     """

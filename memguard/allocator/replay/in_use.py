@@ -15,12 +15,7 @@ _WAITS: Final = -1
 
 @final
 class BlocksInUse:
-    """Blocks held, and blocks freed whose streams are waited for; in the simulator they may lie elsewhere.
-
-    Args:
-        allocator: The simulator.
-        blocks: Those in use from the beginning, where they were recorded.
-    """
+    """Blocks held, and blocks freed whose streams are waited for; in the simulator they may lie elsewhere."""
 
     def __init__(self, allocator: CachingAllocator, blocks: Iterable[ActiveBlock] = ()) -> None:
         self._allocator = allocator

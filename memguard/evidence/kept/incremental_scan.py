@@ -59,11 +59,7 @@ class Suspects:
 
 @final
 class IncrementalScan:
-    """Counts what one walk meets. Keeps numbers, never an object.
-
-    Args:
-        history: What earlier rounds saw; it is told what this one meets.
-    """
+    """Counts what one walk meets. Keeps numbers, never an object."""
 
     def __init__(self, history: HeapHistory) -> None:
         self.history = history

@@ -24,11 +24,7 @@ _ELSEWHERE = (
 
 
 class Answers:
-    """The part that the callbacks of all Trainers have in common.
-
-    Args:
-        quiet: Whether to print no summary at the end.
-    """
+    """The part that the callbacks of all Trainers have in common."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
