@@ -67,7 +67,7 @@ def is_user_frame(frame: FrameType) -> bool:
 
 def starts_program(frame: FrameType) -> bool:
     """Whether `memguard run` starts the program in a frame: what called it is no part of that program."""
-    return frame.f_code.co_name == "_execute" and frame.f_globals.get("__name__") == "memguard.integrations.script"
+    return frame.f_code.co_name == "execute" and frame.f_globals.get("__name__") == "memguard.integrations.main_program"
 
 
 def user_frames(frame: FrameType | None = None) -> Iterator[FrameType]:

@@ -1,4 +1,4 @@
-"""Runs a file as Python itself runs it: as the module ``__main__``, under its absolute path."""
+"""Runs a program as Python itself runs it: as the module ``__main__``, a file under its absolute path."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import builtins
 import os
 import pkgutil
 import runpy
+import signal
 import sys
+from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -66,3 +68,42 @@ def without_ours(tb: TracebackType | None) -> TracebackType | None:
     while tb is not None and tb.tb_frame.f_code.co_filename in _OURS:
         tb = tb.tb_next
     return tb
+
+
+def execute(target: str, arguments: Sequence[str], *, module: bool, owns_process: bool) -> tuple[int, str]:
+    """Runs the program; its exit code, and how it ended in words."""
+    argv, path = sys.argv, list(sys.path)
+    sys.argv = [target, *arguments]
+    has_first = not getattr(sys.flags, "safe_path", False)  # Python gives the program's folder the first place
+    if owns_process and has_first:
+        del sys.path[0]  # memguard's own
+    try:
+        if has_first:
+            sys.path.insert(0, os.getcwd() if module else str(Path(target).resolve().parent))
+        if not module:
+            run_file(target, stays=owns_process)
+        elif owns_process:
+            run_module(target)
+        else:
+            runpy.run_module(target, run_name="__main__", alter_sys=True)
+    except SystemExit as leave:
+        return _exit_code(leave.code), "finished" if not leave.code else f"exit code {_exit_code(leave.code)}"
+    except BaseException as error:
+        tb = error.__traceback__
+        error.__traceback__ = without_ours(tb.tb_next if tb is not None else None)  # the first frame is this one
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+        return code, f"an exception: {type(error).__name__}"
+    finally:
+        if not owns_process:
+            sys.argv, sys.path[:] = argv, path
+    return 0, "finished"
+
+
+def _exit_code(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)
+    return 1

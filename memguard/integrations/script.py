@@ -16,8 +16,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import runpy
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -38,7 +36,7 @@ from memguard.integrations.child_processes import StartedProcesses
 from memguard.integrations.guard import Guard
 from memguard.integrations.lightning_class import OPTIONS_VARIABLE
 from memguard.integrations.loop.backward_calls import BackwardCalls
-from memguard.integrations.main_program import run_file, run_module, without_ours
+from memguard.integrations.main_program import execute
 from memguard.integrations.never_raises import shielded
 from memguard.integrations.session import on_close, on_open, open_sessions
 from memguard.options import Options, disabled
@@ -329,7 +327,7 @@ def run_script(
         raise ValueError(f"there is no script {target!r}; give the path of a Python file, or -m MODULE")
     checked = Options.make(**options)
     if disabled():
-        return _execute(target, arguments, module=module, owns_process=owns_process)[0], []
+        return execute(target, arguments, module=module, owns_process=owns_process)[0], []
     choose_backend(checked.device)  # else the first model that the script calls would find out
     program, started = GuardedProgram(checked, told=options), StartedProcesses(options)
     with contextlib.ExitStack() as last:
@@ -337,7 +335,7 @@ def run_script(
         last.callback(program.end, "finished")
         program.begin()
         started.install()
-        code, reason = _execute(target, arguments, module=module, owns_process=owns_process)
+        code, reason = execute(target, arguments, module=module, owns_process=owns_process)
         program.end(reason)
     if owns_process and not module:
         vars(sys.modules["__main__"]).pop("__file__", None)  # as Python does once a script is over
@@ -377,45 +375,6 @@ class GuardedProgram:
         """
         with self._last:
             self._guard.remove(reason)
-
-
-def _execute(target: str, arguments: Sequence[str], *, module: bool, owns_process: bool) -> tuple[int, str]:
-    """Runs the program; its exit code, and how it ended in words."""
-    argv, path = sys.argv, list(sys.path)
-    sys.argv = [target, *arguments]
-    has_first = not getattr(sys.flags, "safe_path", False)  # Python gives the program's folder the first place
-    if owns_process and has_first:
-        del sys.path[0]  # memguard's own
-    try:
-        if has_first:
-            sys.path.insert(0, os.getcwd() if module else str(Path(target).resolve().parent))
-        if not module:
-            run_file(target, stays=owns_process)
-        elif owns_process:
-            run_module(target)
-        else:
-            runpy.run_module(target, run_name="__main__", alter_sys=True)
-    except SystemExit as leave:
-        return _exit_code(leave.code), "finished" if not leave.code else f"exit code {_exit_code(leave.code)}"
-    except BaseException as error:
-        tb = error.__traceback__
-        error.__traceback__ = without_ours(tb.tb_next if tb is not None else None)  # the first frame is this one
-        sys.excepthook(type(error), error, error.__traceback__)
-        code = -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
-        return code, f"an exception: {type(error).__name__}"
-    finally:
-        if not owns_process:
-            sys.argv, sys.path[:] = argv, path
-    return 0, "finished"
-
-
-def _exit_code(code: object) -> int:
-    if code is None:
-        return 0
-    if isinstance(code, int):
-        return code & 0xFF
-    print(code, file=sys.stderr)
-    return 1
 
 
 @contextlib.contextmanager
