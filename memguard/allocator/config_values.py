@@ -37,10 +37,10 @@ def _invalid(key: str, value: object, expected: str) -> ValueError:
     return ValueError(f"{key} must be {expected}, got {value!r}")
 
 
-def _mib(key: str, value: Value, expected: str, least: int, most: int = (1 << 43) - 1) -> int:
+def _mib(key: str, value: Value, expected: str, least: int) -> int:
     """A count of MiB as bytes; PyTorch would read 1e3 as 1 and wrap negative numbers around, so both are refused."""
     text = _single(key, value, expected)
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+    if not text.isascii() or not text.isdigit() or not least <= int(text) < 1 << 43:
         raise _invalid(key, text, expected)
     return int(text) * MIB
 

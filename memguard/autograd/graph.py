@@ -237,10 +237,10 @@ def saved_tensors(node: Any) -> Iterator[torch.Tensor]:
     return (data for _, data in raw_saved(node))
 
 
-def saved_storages(node: Any, limit: int = MAX_NODES) -> dict[int, int]:
+def saved_storages(node: Any) -> dict[int, int]:
     """The storages that a graph saved for backward: key to bytes. What a checkpoint would recompute is not touched."""
     found: dict[int, int] = {}
-    for current in iter_nodes((node,), limit):
+    for current in iter_nodes((node,), MAX_NODES):
         found.update(storages_of(saved_tensors(current)))
     return found
 

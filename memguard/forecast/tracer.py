@@ -45,15 +45,15 @@ class Tracer(Fakes, TorchDispatchMode):
     Args:
         fake_mode: The mode that runs the operators on fake tensors.
         setting: The GPU to imitate.
-        everything_on_gpu: The user's code names no device: what it creates on the CPU is taken to be on the GPU.
     """
 
-    def __init__(self, fake_mode: FakeTensorMode, setting: Setting, *, everything_on_gpu: bool = False) -> None:
+    def __init__(self, fake_mode: FakeTensorMode, setting: Setting) -> None:
         TorchDispatchMode.__init__(self)
         Fakes.__init__(self, fake_mode, torch.device("cuda", setting.local_rank))
         self.setting = setting
         self.compute_capability = setting.compute_capability
-        self.everything_on_gpu = everything_on_gpu
+        self.everything_on_gpu = False
+        """The user's code names no device: what it creates on the CPU is taken to be on the GPU."""
         self.operators = 0
         self.recurrent_bytes = 0
         """What recurrent layers kept, over all steps."""

@@ -20,17 +20,15 @@ MOST_BLOCKS = 50_000
 def replay_with(
     snapshot: dict[str, Any] | None,
     device: int,
-    confs: tuple[str, ...] = (EXPANDABLE,),
     *,
     batches: int | None = None,
     room_bytes: int | None = None,
 ) -> tuple[Replayed, ...]:
-    """The newest events of a snapshot's trace, replayed with each configuration.
+    """The newest events of a snapshot's trace, replayed with expandable segments; nothing where that is too much.
 
     Args:
         snapshot: In PyTorch's format, as plain data; its trace must end with the failed allocation.
         device: Index of the device.
-        confs: What would stand in ``PYTORCH_CUDA_ALLOC_CONF``.
         batches: How many batches the trace covers, the failing one included; None where that is not known.
         room_bytes: All that this process could have; None where that is not known.
     """
@@ -47,16 +45,8 @@ def replay_with(
         return ()
     bare = [{**held, "blocks": [{**block, "frames": None} for block in held["blocks"]]} for held in segments]
     parsed = snapshot_of({**snapshot, "segments": bare, "device_traces": traces, "external_annotations": []})
-    found: list[Replayed] = []
-    for conf in confs:
-        other = what_if(parsed, device, conf=conf)
-        found.append(
-            Replayed(
-                conf=conf,
-                fits=other.num_ooms == 0 and other.reserved_peak_bytes <= most,
-                reserved_peak_bytes=other.reserved_peak_bytes,
-                events=len(events),
-                batches=batches,
-            )
-        )
-    return tuple(found)
+    other = what_if(parsed, device, conf=EXPANDABLE)
+    fits = other.num_ooms == 0 and other.reserved_peak_bytes <= most
+    reserved = other.reserved_peak_bytes
+    found = Replayed(conf=EXPANDABLE, fits=fits, reserved_peak_bytes=reserved, events=len(events), batches=batches)
+    return (found,)

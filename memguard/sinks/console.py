@@ -12,15 +12,14 @@ from memguard.text.terminal import above_progress, coloured, fold, fold_lines, t
 
 @final
 class ConsoleSink(Sink):
-    """Prints a finding when it is first told, or becomes worse.
+    """Prints a warning, or an act of memguard's own, when it is first told, or becomes worse.
 
     Args:
         stream: Where to; None is the process's stderr at the time of printing.
-        least: The least severity that is printed at once; acts of memguard's own (MG0xx) always are.
     """
 
-    def __init__(self, stream: TextIO | None = None, *, least: Severity = Severity.WARNING) -> None:
-        self._stream, self._least = stream, least
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
         self._told: dict[tuple[str, str | None, int | None, str | None], Severity] = {}
 
     def finding(self, finding: Finding) -> None:
@@ -28,7 +27,7 @@ class ConsoleSink(Sink):
         told = self._told.get(finding.cause)
         if told is not None and finding.severity <= told:
             return
-        if finding.severity < self._least and not finding.code.startswith("MG0"):
+        if finding.severity < Severity.WARNING and not finding.code.startswith("MG0"):
             return
         self._told[finding.cause] = finding.severity
         print_finding(finding, self._stream)

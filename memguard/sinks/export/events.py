@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -26,7 +25,7 @@ class Event:
     time_ns: int
 
 
-def of_finding(finding: Finding, *, clock: Callable[[], int] = time_ns) -> Event:
+def of_finding(finding: Finding) -> Event:
     """A finding; places under the semantic conventions' names."""
     told: dict[str, str | int | float | None] = {
         "memguard.finding.code": finding.code,
@@ -45,11 +44,11 @@ def of_finding(finding: Finding, *, clock: Callable[[], int] = time_ns) -> Event
         "code.function.name": finding.function,
     }
     known = {name: value for name, value in told.items() if value is not None}
-    return Event("memguard.finding", finding.severity.value, finding.text, known, clock())
+    return Event("memguard.finding", finding.severity.value, finding.text, known, time_ns())
 
 
-def of_out_of_memory(report: str, batch: int, *, clock: Callable[[], int] = time_ns) -> Event:
+def of_out_of_memory(report: str, batch: int) -> Event:
     """A post-mortem; its body is the report as Markdown."""
     body = report if len(report) <= _LONGEST else report[:_LONGEST] + " ..."
     attributes: dict[str, str | int | float] = {"memguard.batch": batch, "exception.type": "torch.OutOfMemoryError"}
-    return Event("memguard.out_of_memory", "fatal", body, attributes, clock())
+    return Event("memguard.out_of_memory", "fatal", body, attributes, time_ns())
