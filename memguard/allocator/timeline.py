@@ -61,7 +61,6 @@ class AllocationTimeline:
         self._made: dict[int, Block] = {}
         self._changes = [0] * len(trace)
         self._stacks: dict[int, Stack] = {}
-        self._lines: dict[int, Stack] = {}
         alive: dict[int, Block] = {}
         for number, event in enumerate(trace):
             action, address, size = event.get("action"), event.get("addr", 0), int(event.get("size", 0))
@@ -124,15 +123,8 @@ class AllocationTimeline:
             self._stacks[event] = tuple(_frame(each) for each in self._frames(event))
         return self._stacks[event]
 
-    def user_lines(self, event: int) -> Stack:
-        """The lines of the user's own on an event's stack, innermost first."""
-        if event not in self._lines:
-            is_user = self._is_user
-            self._lines[event] = tuple(_frame(each) for each in self._frames(event) if is_user(each["filename"]))
-        return self._lines[event]
-
     def user_line(self, event: int) -> Frame | None:
-        """The innermost of them."""
+        """The innermost line of the user's own on an event's stack."""
         return next((_frame(each) for each in self._frames(event) if self._is_user(each["filename"])), None)
 
     def calling_lines(self, event: int) -> Stack:

@@ -48,9 +48,9 @@ def test_the_peak_is_the_first_highest_level_and_moves_where_blocks_had_gone() -
 def test_lines_are_the_users_and_those_that_called_an_operator() -> None:
     """A library between a line and the operator means that the line did not call it; torch's wrappers do not count."""
     look = timeline(event("alloc", 1, 1, FUNCTIONAL, INNER, LIBRARY, OUTER), event("alloc", 2, 1, LIBRARY, OUTER))
-    assert look.user_lines(0) == (INNER, OUTER)
+    assert look.user_line(0) == INNER
     assert look.calling_lines(0) == (INNER,)
-    assert look.user_lines(1) == (OUTER,)
+    assert look.user_line(1) == OUTER
     assert look.calling_lines(1) == ()
 
 

@@ -45,11 +45,6 @@ class PrometheusExporter:
         self._version = version
         self._server: _NodeServer | None = None
 
-    @property
-    def serves(self) -> bool:
-        """Whether this process has the node's port."""
-        return self._server is not None
-
     def metrics(self, resource: Mapping[str, str | int], metrics: Sequence[Metric], start: int, end: int) -> bool:
         """Leaves the newest metrics for the node's server; returns whether that went well."""
         labels = {name: str(resource.get(name, "")) for name in LABELS}
