@@ -1,4 +1,4 @@
-"""What the rules of graphs, and of memory that Python itself keeps, say where two could tell one cause, or one twice."""
+"""What rules of graphs, and of memory that Python itself keeps, say where two could tell a cause, or one twice."""
 
 from __future__ import annotations
 
