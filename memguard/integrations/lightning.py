@@ -209,14 +209,17 @@ class MemGuardMixin(Answers):
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """A validation batch begins."""
+        """A batch of validation begins, of a test or of a prediction."""
         self._batch_start(batch, batch_idx)
 
     @shielded
     def on_validation_batch_end(self, trainer: Any, pl_module: Any, *args: Any, **kwargs: Any) -> None:
-        """A validation batch is over."""
+        """It is over."""
         if self._session is not None:
             self._session.batch_end()
+
+    on_test_batch_start = on_predict_batch_start = on_validation_batch_start
+    on_test_batch_end = on_predict_batch_end = on_validation_batch_end
 
     @shielded
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
@@ -231,19 +234,6 @@ class MemGuardMixin(Answers):
         self._enter(Stage.TEST, trainer)
 
     @shielded
-    def on_test_batch_start(
-        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
-        """A test batch begins."""
-        self._batch_start(batch, batch_idx)
-
-    @shielded
-    def on_test_batch_end(self, trainer: Any, pl_module: Any, *args: Any, **kwargs: Any) -> None:
-        """A test batch is over."""
-        if self._session is not None:
-            self._session.batch_end()
-
-    @shielded
     def on_test_end(self, trainer: Any, pl_module: Any) -> None:
         """The test is over."""
         self._leave(Stage.TEST)
@@ -254,19 +244,6 @@ class MemGuardMixin(Answers):
         """Prediction begins."""
         self._attach(trainer, pl_module)
         self._enter(Stage.PREDICT, trainer)
-
-    @shielded
-    def on_predict_batch_start(
-        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
-        """A prediction batch begins."""
-        self._batch_start(batch, batch_idx)
-
-    @shielded
-    def on_predict_batch_end(self, trainer: Any, pl_module: Any, *args: Any, **kwargs: Any) -> None:
-        """A prediction batch is over."""
-        if self._session is not None:
-            self._session.batch_end()
 
     @shielded
     def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
