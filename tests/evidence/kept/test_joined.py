@@ -19,19 +19,6 @@ def array(rows: int) -> "np.ndarray[tuple[int, ...], np.dtype[np.float32]]":
     return np.zeros((rows, 4096), dtype=np.float32)
 
 
-class Embeddings:
-    """As an object that collects: the first batch begins the array."""
-
-    def __init__(self) -> None:
-        self.rows: np.ndarray[tuple[int, ...], np.dtype[np.float32]] | None = None
-
-    def add(self) -> None:
-        if self.rows is None:
-            self.rows = array(8)
-        else:
-            self.rows = np.vstack((self.rows, array(8)))  # joined
-
-
 def told(*steps: Step) -> list[KeptOnHost]:
     """What is told of a loop that calls these with every batch."""
     model = nn.Linear(4, 4)
@@ -42,14 +29,6 @@ def told(*steps: Step) -> list[KeptOnHost]:
             for step in steps:
                 step()
     return loop.of(KeptOnHost)
-
-
-def test_an_array_that_is_stacked_is_told_with_its_line() -> None:
-    """Nothing in the class empties it: that it begins under ``is None`` is no limit."""
-    embeddings = Embeddings()
-    (fact,) = told(embeddings.add)
-    assert fact.place.holder == "Embeddings.rows" and fact.bytes_per_batch == 8 * 4096 * 4 and not fact.bounded
-    assert "# joined" in statement_of(fact)
 
 
 def test_a_text_that_every_batch_extends_is_told() -> None:
@@ -111,19 +90,6 @@ def test_what_workers_handed_over_lies_on_the_host() -> None:
             pairs.append((torch.zeros(64, 64).share_memory_(), answer))
     assert {fact.place.holder for fact in loop.of(KeptOnHost) if fact.from_workers} == {"kept", "pairs"}
     assert {fact.place.holder for fact in loop.of(KeptOutputs)} == {"pairs"}
-
-
-def test_rows_of_numbers_count_when_there_are_many() -> None:
-    """One row for each sample is told, one for each batch is the log that every loop keeps."""
-    rows: list[dict[str, float]] = []
-    log: list[dict[str, float]] = []
-
-    def step() -> None:
-        log.append({"loss": 1.0 * len(log)})
-        rows.extend({"loss": 0.5 + index, "score": 0.25 * index} for index in range(300))
-
-    (fact,) = told(step)
-    assert fact.place.holder == "rows" and fact.bytes_per_batch > 300 * 100
 
 
 class Handle:

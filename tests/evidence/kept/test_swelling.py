@@ -20,24 +20,8 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"memguard.evidence.kept.scans.{name}", 1 << 30)
 
 
-def test_an_average_with_a_graph_is_told_as_one() -> None:
-    """A dictionary of averages stays as long as it is; the graph behind them does not."""
-    model = nn.Linear(8, 8)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    shadow = {name: parameter.clone() for name, parameter in model.named_parameters()}
-    with Loop(model, kinds=[ScansProbe]) as loop:
-        for _ in loop.batches(40):
-            train_on(optimizer, model(torch.randn(4, 8)).sum())
-            for name, parameter in model.named_parameters():
-                shadow[name] = 0.9 * shadow[name] + 0.1 * parameter  # averaged
-    (fact,) = loop.of(RetainedGraphs)
-    assert fact.place.holder == "shadow" and fact.graphs >= 8
-    assert fact.deepened and fact.bytes is None
-    assert "# averaged" in statement_of(fact)
-
-
 def test_batches_of_other_stages_do_not_hide_an_average_with_a_graph() -> None:
-    """Samples are drawn between the epochs, in more batches than these have."""
+    """Samples are drawn between the epochs, in more batches than these have; a dictionary stays as long as it is."""
     model = nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     shadow = {name: parameter.clone() for name, parameter in model.named_parameters()}
@@ -53,27 +37,7 @@ def test_batches_of_other_stages_do_not_hide_an_average_with_a_graph() -> None:
     (fact,) = loop.of(RetainedGraphs)
     assert fact.place.holder == "shadow" and "# averaged" in statement_of(fact)
     assert 8 <= fact.graphs <= 36 and fact.last_batch - fact.first_batch > 40
-
-
-def test_a_graph_is_told_where_one_is_kept() -> None:
-    """Not at the statement that begins the average with a value alone."""
-    model = nn.Linear(8, 8)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    scale: dict[str, torch.Tensor] = {}
-
-    def observe(name: str, value: torch.Tensor) -> None:
-        if name not in scale:
-            scale[name] = value.detach()
-            return
-        scale[name] = 0.9 * scale[name] + 0.1 * value  # averaged
-
-    with Loop(model, kinds=[ScansProbe]) as loop:
-        for _ in loop.batches(40):
-            loss = model(torch.randn(4, 8)).square().mean()
-            train_on(optimizer, loss)
-            observe("loss", loss)
-    (fact,) = loop.of(RetainedGraphs)
-    assert fact.place.holder == "scale" and "# averaged" in statement_of(fact)
+    assert fact.deepened and fact.bytes is None
 
 
 def steady() -> Callable[[int], None]:
