@@ -201,15 +201,15 @@ def piled_hook(trail: list[Link]) -> Link | None:
 
 
 def registration_of(hook: types.FunctionType, sources: Sources) -> Statement | None:
-    """The call that registers a hook function, by its name or, for a lambda, on its line."""
+    """The call that registers a hook function, by its name or that of who makes it, or, for a lambda, on its line."""
     code = hook.__code__
     source = sources.get(code.co_filename)
     if not source.is_read:
         return None
-    pattern = re.compile(rf"\bregister_\w*hook\s*\(.*\b{re.escape(code.co_name)}\b")
-    if code.co_name == "<lambda>":
-        lines = [code.co_firstlineno]
-    else:  # the nearest call, below the definition first
+    names = str(hook.__qualname__).replace(".<locals>", "").split(".")
+    lines = [code.co_firstlineno] if code.co_name == "<lambda>" else []
+    while names and not lines:  # the nearest call, below the definition first
+        pattern = re.compile(rf"\bregister_\w*hook\s*\(.*\b{re.escape(names.pop())}\b")
         found = [number for number, text in enumerate(source.lines, 1) if pattern.search(text.partition("#")[0])]
         lines = sorted(found, key=lambda number: (number < code.co_firstlineno, abs(number - code.co_firstlineno)))
     if not lines:

@@ -82,6 +82,14 @@ class Leaf:
         self.below.append(leaf)
 
 
+class Slotted:
+    __slots__ = ("below", "parent", "state")
+
+    def __init__(self, parent: Slotted | None = None) -> None:
+        self.state, self.below = torch.ones(64), [] if parent is not None else [Slotted(self)]
+        self.parent = parent  # in a slot
+
+
 class Left:
     def __init__(self) -> None:
         self.state, self.right = torch.ones(64), None
@@ -159,6 +167,7 @@ def grown() -> None:
         (Graph, "Nodes._parent", "the first way back"),
         (Helped, "Helped.helper", "gives itself away"),
         (grown, "Leaf.above", "set from outside"),
+        (Slotted, "Slotted.parent", "in a slot"),
         (lambda: Hypothesis(Hypothesis()), "Hypothesis.after", "both are known"),
         (lambda: Right().join(Left()), "Right._Right__left", "later and private"),
         (Engine, ".engine", "one line of both"),

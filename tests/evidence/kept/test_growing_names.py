@@ -375,13 +375,27 @@ def watch_tables(model: nn.Module) -> None:
     model[0].register_forward_hook(copy_rows)  # type: ignore[operator]
 
 
-def with_hooks_that_pile_up(device: str, logdir: Path) -> tuple[list[str], memguard.Finding]:
+def watch_rows(model: nn.Module) -> None:
+    """The same by a function that makes the hook."""
+
+    def make(table: torch.Tensor) -> Callable[..., None]:
+        def keep_rows(module: nn.Module, args: Any, output: torch.Tensor) -> None:
+            table[: len(output), : output.shape[1]].copy_(output.detach())
+
+        return keep_rows
+
+    model[0].register_forward_hook(make(torch.zeros(1024, 1024)))  # type: ignore[operator]
+
+
+def with_hooks_that_pile_up(
+    device: str, logdir: Path, watch: Callable[[nn.Module], None] = watch_tables
+) -> tuple[list[str], memguard.Finding]:
     """Sixteen hooks with tables of 4 MiB: which codes there were while the run went on, and the finding at its end."""
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
     with memguard.watch(model, device=device, logdir=logdir, quiet=True) as guard:
         for number in guard.batches(range(160)):
             if number % 10 == 0:
-                watch_tables(model)
+                watch(model)
             model(torch.rand(8, 64)).square().mean().backward()
             model.zero_grad()
         running = [finding.code for finding in guard.findings]
@@ -400,6 +414,13 @@ def test_hooks_that_pile_up_on_a_part_are_named_where_they_are_registered(
     )
     assert (told, found.code, found.holder, found.line) == (running, "MG301", "copy_rows", line)
     assert found.bytes == pytest.approx(16 * 4 * MIB, rel=0.1)
+
+
+def test_a_hook_that_a_function_makes_is_named_where_it_is_registered(tmp_path: Path) -> None:
+    """The call that registers it has the name of its maker alone."""
+    _, found = with_hooks_that_pile_up("virtual:256MiB", tmp_path, watch_rows)
+    assert found.holder == "keep_rows" and found.line is not None
+    assert "register_forward_hook(make(" in linecache.getline(__file__, found.line)
 
 
 class Scored:
