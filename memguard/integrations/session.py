@@ -257,7 +257,6 @@ class Session:
 
     def plan(self, *, num_epochs: int | None = None, max_steps: int | None = None) -> None:
         """How long the loop means to run, where it tells."""
-        self.recorder.run.num_epochs = num_epochs
         batches = self.recorder.run.batches_per_epoch.get(Stage.TRAIN)
         planned = [num_epochs * batches] if num_epochs and batches else []
         if max_steps:

@@ -176,7 +176,6 @@ class Run:
     rank: int = 0
     world_size: int = 1
     epoch: int | None = None
-    num_epochs: int | None = None
     batches_per_epoch: dict[Stage, int] = field(default_factory=dict)
     """Batches of one pass over each stage's loaders, where known."""
     batches_left: int | None = None
