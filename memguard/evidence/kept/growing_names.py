@@ -133,7 +133,7 @@ class GrowingNamesProbe(Probe):
         """The last look, where anything is left of what the program had."""
         record = self.watch.record
         end = record.allocated_end_bytes if record is not None else None
-        has_risen = self._last is not None and end is not None and end - self._last.floor >= LEAST
+        has_risen = self._last is not None and end is not None and end - self._base >= LEAST
         if has_risen or self._has_reported():
             self._at = end or self._at
             self._look(whole=True)
@@ -206,7 +206,7 @@ class GrowingNamesProbe(Probe):
         """Reports the holder of at least half of the growth that no reported cause explains.
 
         What has jumped came at once: nothing says that more will come, and a model that came so is no pile. It is
-        reported when the run ends, for what it still keeps then stayed.
+        reported when the run ends, for what it still keeps then stayed; not graphs, which have rules of their own.
         """
         watch = self.watch
         left = last.floor - self._base
@@ -241,7 +241,7 @@ class GrowingNamesProbe(Probe):
             left -= _growth(name, first, last)
             taken.update(one.storages)
             came_once = has_jumped or not self._goes_on(name, self._first or first, last)
-            if name in self._told or name in otherwise or (came_once and _is_models(one)):
+            if name in self._told or name in otherwise or (came_once and (one.graphs or _is_models(one))):
                 continue
             place = survey.cause(one.link, tensors=not one.weights)
             if not waits:

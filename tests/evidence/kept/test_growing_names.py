@@ -298,6 +298,39 @@ def trained(tmp_path: Path, batches: int, after: Callable[[int, nn.Module], obje
     return list(guard.findings)
 
 
+class Cached(nn.Module):
+    """A layer with room for keys and values, which sampling prepares and training does not use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.past = nn.Linear(64, 64), torch.zeros(0)
+
+    def prepare(self) -> None:
+        self.past = torch.zeros(8, 1024, 1024)  # room for all
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not torch.is_grad_enabled():
+            self.past[0, : len(x), :64] = x
+        return torch.as_tensor(self.linear(x))
+
+
+def test_what_came_once_and_stays_to_the_end_is_named_where_it_is_made(tmp_path: Path) -> None:
+    """Not where something is written into it, and with no rate: it says when it was seen, and how much it is."""
+    model = Cached()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with memguard.watch(model, optimizer, device="virtual:128MiB", logdir=tmp_path, quiet=True) as guard:
+        for number in range(48):
+            if number == 16:
+                model.prepare()
+                with torch.no_grad():
+                    model(torch.rand(8, 64))
+            train_on(optimizer, model(torch.rand(64, 64)).square().mean())
+    [found] = guard.findings
+    assert (found.code, found.holder, found.severity) == ("MG301", "Cached.past", Severity.INFO)
+    assert found.bytes == 32 * MIB and "with every batch" not in found.message
+    assert found.line is not None and "room for all" in linecache.getline(__file__, found.line)
+
+
 class Features:
     """Keeps what modules give, by hooks that have their lists as variables."""
 
