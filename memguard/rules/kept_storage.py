@@ -201,7 +201,10 @@ class OutputsAccumulate(Rule, code="MG301", name="outputs-accumulate"):
             count=fact.tensors,
             since=fact.first_batch,
             batches_left=left if left is not None else 0,
-            is_limited=beside is not None or fits(fact, run) or not fact.bytes_per_batch,
+            is_limited=beside is not None
+            or fits(fact, run)
+            or (fact.bounded and fact.learned_from)
+            or not fact.bytes_per_batch,
             ends=fact.bounded,
             names=fact.parts,
         )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import enum
+from collections.abc import Iterator
 from typing import final
 
+from memguard.records.facts import Place
 from memguard.source.expressions import (
     FUNCTIONS,
     assigned_pairs,
@@ -37,7 +39,7 @@ from memguard.source.resets import (
     runs_once,
     trains,
 )
-from memguard.source.vocabulary import REMEMBERS
+from memguard.source.vocabulary import ADDS, REMEMBERS, REMOVES
 
 
 @final
@@ -106,6 +108,42 @@ def bounds_of(file: str | None, line: int | None, holder: str | None, *, evaluat
     if isinstance(function, FUNCTIONS):
         return found | (Bound.ENDS_LAST if trains(loops, model) and runs_once(model, function) else Bound.ENDS)
     return found | (Bound.EVALUATION if evaluates and not trains(loops, model) else Bound(0))
+
+
+def is_learned_from(place: Place) -> bool:
+    """Whether a loop that runs a backward, or a function that runs one alone, reads what is kept at a place.
+
+    The moves of a roll-out are needed there. To add to it, to empty it or to ask its length is no reading.
+    """
+    model, line = SourceModel.of(place.file), place.line
+    name, attribute = symbol_of(place.holder)
+    if not model.is_read or line is None or not name:
+        return False
+    home = model.tree if attribute else _home(model, name, line)
+    for call in model.all_of(ast.Call):
+        if called_name(call) != "backward" or not (home is model.tree or spans(home, call.lineno)):
+            continue
+        function, loops = model.around(call.lineno)
+        around: ast.AST = loops[-1] if loops else function
+        if around is model.tree:
+            continue
+        passing = {id(part) for node in ast.walk(around) for part in _only_passing(node)}
+        names = (node for node in ast.walk(around) if isinstance(node, ast.Attribute if attribute else ast.Name))
+        if any(last_part(node) == name and id(node) not in passing for node in names):
+            return True
+    return False
+
+
+def _only_passing(node: ast.AST) -> Iterator[ast.expr]:
+    """What a call adds to, empties or measures, and what a statement sets."""
+    if isinstance(node, ast.Call):
+        base = method_base(node)
+        if base is not None and called_name(node) in ADDS | REMOVES:
+            yield base
+        if called_name(node) == "len":
+            yield from node.args
+    elif isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Delete)):
+        yield from (item_base(target) for target in flat_targets(targets_of(node)))
 
 
 def _home(model: SourceModel, name: str, line: int) -> ast.AST:

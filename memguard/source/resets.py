@@ -110,7 +110,10 @@ def _values_of(function: ast.AST, variable: str) -> Iterator[ast.expr]:
             over = node.iter
             if isinstance(over, ast.Call) and called_name(over) in ("list", "tuple") and over.args:
                 over = over.args[0]
-            pairs = list(parts_of_loop(node.target, over))
+            if isinstance(over, (ast.Tuple, ast.List)):  # one list after the other
+                pairs = [(node.target, element) for element in over.elts]
+            else:
+                pairs = list(parts_of_loop(node.target, over))
         else:
             pairs = assigned_pairs(node)
         yield from (value for target, value in pairs if isinstance(target, ast.Name) and target.id == variable)

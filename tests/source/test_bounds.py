@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from memguard.source.bounds import Bound, Reset, bounds_of, has_limit, is_cache, reset_of
+from memguard.records.facts import Place
+from memguard.source.bounds import Bound, Reset, bounds_of, has_limit, is_cache, is_learned_from, reset_of
 
 CACHES = {
     "if key not in store:\n            store[key] = make(key)": True,
@@ -173,3 +174,32 @@ def test_what_cannot_be_read_is_no_cache(tmp_path: Path) -> None:
     """No file, no line, no name."""
     assert not is_cache(None, 1, "x") and not is_cache("x.py", None, "x") and not is_cache("x.py", 1, None)
     assert not judged(tmp_path, "def f(:  # here\n", "f")
+
+
+def test_lists_that_a_loop_empties_one_after_the_other_are_emptied(tmp_path: Path) -> None:
+    """The loop runs over a tuple of them."""
+    path = tmp_path / "case.py"
+    text = "class Scores:\n    def add(self, x):\n        self.{0}.append(x)\n\n    def end(self):\n"
+    text += "        for rows in (self.scores, self.maps):\n            rows.clear()\n"
+    for name in ("maps", "others"):
+        path.write_text(text.format(name))
+        assert (bounds_of(str(path), 3, f"Scores.{name}") is Bound.REMOVED) is (name == "maps")
+
+
+LEARNERS = {
+    "for move in self.rollout:\n            self.loss(move).backward()": True,
+    "loss = self.loss(self.rollout[-1])\n        loss.backward()": True,
+    "for x in data:\n            self.loss(x).backward()\n            self.rollout.append(x)": False,
+    "for x in data:\n            self.loss(x).backward()\n        print(len(self.rollout), max(self.rollout))": False,
+    "return self.loss(self.rollout)": False,
+}
+
+
+@pytest.mark.parametrize("body", LEARNERS)
+def test_what_a_loop_with_a_backward_reads_is_learned_from(body: str, tmp_path: Path) -> None:
+    """To fill it in such a loop, or to read it after the loop, is no learning."""
+    path = tmp_path / "case.py"
+    acts = "class Agent:\n    def act(self, x):\n        self.rollout.append(x)\n\n"
+    path.write_text(f"{acts}    def learn(self, data):\n        {body}\n")
+    place = Place(file=str(path), line=3, function="act", holder="Agent.rollout")
+    assert is_learned_from(place) is LEARNERS[body]

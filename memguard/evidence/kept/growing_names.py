@@ -20,7 +20,7 @@ from memguard.heap.children import LRU_CACHE
 from memguard.records.facts import Fact, KeptOnHost, KeptOutputs, Place
 from memguard.records.kept_floor import StepFloor
 from memguard.records.stats import BatchRecord, Stage
-from memguard.source.bounds import Bound, bounds_of, is_cache
+from memguard.source.bounds import Bound, bounds_of, is_cache, is_learned_from
 from memguard.source.origins import is_on_host
 from memguard.source.sites import remedy_at
 from memguard.thresholds import EXPLAINED, NOTABLE_SHARE, WORD_SHARE
@@ -319,6 +319,7 @@ class GrowingNamesProbe(Probe):
             bytes=nbytes,
             bytes_per_batch=rate,
             bounded=bool(bounds),
+            learned_from=is_learned_from(place),
             what=_OF_STATES if of_states else _what(one),
             remedy="keep the numbers that are needed of each, and let its optimizer go."
             if of_states

@@ -19,7 +19,7 @@ from memguard.evidence.naming.names import outgrew
 from memguard.evidence.owners import state_of
 from memguard.records.facts import GrowingParameters, KeptOnHost, KeptOutputs, ModelCopies, RetainedGraphs
 from memguard.records.stats import Stage
-from memguard.source.bounds import Bound, bounds_of, is_cache
+from memguard.source.bounds import Bound, bounds_of, is_cache, is_learned_from
 from memguard.source.origins import is_on_host
 from memguard.source.sites import remedy_at
 from memguard.thresholds import NOTABLE_SHARE
@@ -118,6 +118,7 @@ class GrownContainers:
             bytes=growth.bytes * elements // growth.elements,
             bytes_per_batch=growth.bytes / batches,
             bounded=self._is_bounded(growth) or self._ends_with_its_turn(growth),
+            learned_from=is_learned_from(place),
             what="{count} elements of several tensors" if len(growth.newest) > 1 else None,
             numbers=growth.numbers,
             weights=growth.weights,

@@ -28,7 +28,7 @@ from memguard.heap.snapshot import HeapSnapshot
 from memguard.records.facts import KeptOutputs, Place, ViewsPinStorage
 from memguard.records.facts.storages import OF_BATCHES
 from memguard.records.stats import Stage
-from memguard.source.bounds import Bound, bounds_of, is_cache
+from memguard.source.bounds import Bound, bounds_of, is_cache, is_learned_from
 from memguard.source.origins import is_on_host
 from memguard.source.reads import is_left_by_each_turn
 from memguard.source.sites import remedy_at
@@ -250,6 +250,7 @@ class OutputsProbe(Probe):
             bytes=total,
             bytes_per_batch=rate,
             bounded=bounded,
+            learned_from=is_learned_from(place),
             cached=is_cache(place.file, place.line, place.holder),
             what=OF_BATCHES,
             remedy=_PREDICTIONS if (place.holder or "").endswith("._trainer") else remedy_at(place),

@@ -13,6 +13,7 @@ from typing import Any, final
 from memguard.evidence.naming.names import NAMES, class_of, files_of_owner, innermost, sought_of, user_files
 from memguard.heap.attributes import attributes_of, mro_of, namespace_of
 from memguard.heap.children import LRU_CACHE, Scope, Via
+from memguard.heap.containers import container_of, length_of
 from memguard.heap.frames import is_user_file
 from memguard.heap.snapshot import HeapSnapshot
 from memguard.heap.walk import Link
@@ -189,13 +190,18 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def piled_hook(trail: list[Link]) -> Link | None:
-    """The hook function through which a trail leads, if its module has many hooks of the same code."""
-    for link in trail:
+    """The hook function through which a trail leads, if its module has many hooks of the same code.
+
+    More of them than the longest container below one has elements: else that is what grows.
+    """
+    for index, link in enumerate(trail):
         module = link.parent.value if link.parent is not None and link.via is Via.PART else None
         if type(link.value) is types.FunctionType and module is not None:
             attributes = attributes_of(module)
+            below = (length_of(inner.value) for inner in trail[index:] if container_of(type(inner.value)) is not None)
+            least = max(PILE, *below, 0)
             for hooks in _HOOKS:
-                if "_modules" in attributes and _count(attributes.get(hooks), link.value.__code__) >= PILE:
+                if "_modules" in attributes and _count(attributes.get(hooks), link.value.__code__) >= least:
                     return link
     return None
 

@@ -24,6 +24,8 @@ class KeptOutputs(Fact):
     """Batches of this stage's pass still to come, where known."""
     bounded: bool = True
     """Whether the source empties or limits what holds them, as far as it shows."""
+    learned_from: bool = False
+    """Whether training reads them, as it does a roll-out."""
     what: str | None = None
     """What they are, in words, where they are no plain number of tensors or a library keeps them.
 
