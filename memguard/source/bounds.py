@@ -113,7 +113,7 @@ def bounds_of(file: str | None, line: int | None, holder: str | None, *, evaluat
 def is_learned_from(place: Place) -> bool:
     """Whether a loop that runs a backward, or a function that runs one alone, reads what is kept at a place.
 
-    The moves of a roll-out are needed there. To add to it, to empty it or to ask its length is no reading.
+    The moves of a roll-out are needed there. To add to it, to empty it, to ask its length or for a key is no reading.
     """
     model, line = SourceModel.of(place.file), place.line
     name, attribute = symbol_of(place.holder)
@@ -135,13 +135,15 @@ def is_learned_from(place: Place) -> bool:
 
 
 def _only_passing(node: ast.AST) -> Iterator[ast.expr]:
-    """What a call adds to, empties or measures, and what a statement sets."""
+    """What a call adds to, empties or measures, what is asked for a key, and what a statement sets."""
     if isinstance(node, ast.Call):
         base = method_base(node)
         if base is not None and called_name(node) in ADDS | REMOVES:
             yield base
         if called_name(node) == "len":
             yield from node.args
+    elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+        yield from node.comparators
     elif isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Delete)):
         yield from (item_base(target) for target in flat_targets(targets_of(node)))
 

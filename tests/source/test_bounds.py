@@ -191,6 +191,7 @@ LEARNERS = {
     "loss = self.loss(self.rollout[-1])\n        loss.backward()": True,
     "for x in data:\n            self.loss(x).backward()\n            self.rollout.append(x)": False,
     "for x in data:\n            self.loss(x).backward()\n        print(len(self.rollout), max(self.rollout))": False,
+    "for x in data:\n            if x not in self.rollout:\n                self.loss(x).backward()": False,
     "return self.loss(self.rollout)": False,
 }
 
