@@ -43,8 +43,6 @@ RATE_BATCHES: Final = 32
 """Batches over which the rate of a reported holder is measured again: the first ones are no measure of later ones."""
 RISES: Final = 2
 """Looks in a row at which a name kept more than at the one before."""
-WEIGHTS_SHARE: Final = 0.25
-"""Of what a name keeps, from which on it keeps models: Adam's state is as large as weights and gradients together."""
 LONGER: Final = 3
 """Or elements by which a container is longer than at the first look."""
 _OF_STATES: Final = "{count} elements with optimizer states"
@@ -233,7 +231,7 @@ class GrowingNamesProbe(Probe):
             if name is None:
                 return
             one = kept[name]
-            share = WORD_SHARE if one.length and _is_models(one) else NOTABLE_SHARE  # a list of models is no buffer
+            share = WORD_SHARE if one.length and one.are_models else NOTABLE_SHARE  # a list of models is no buffer
             much = share * (watch.device_total_bytes or 0)
             if left < min(much, NOTABLE_SHARE * (watch.peak_bytes or much)):
                 return
@@ -241,7 +239,7 @@ class GrowingNamesProbe(Probe):
             left -= _growth(name, first, last)
             taken.update(one.storages)
             came_once = has_jumped or not self._goes_on(name, self._first or first, last)
-            if name in self._told or name in otherwise or (came_once and (one.graphs or _is_models(one))):
+            if name in self._told or name in otherwise or (came_once and (one.graphs or one.are_models)):
                 continue
             place = survey.cause(one.link, tensors=not one.weights)
             if not waits:
@@ -305,9 +303,9 @@ class GrowingNamesProbe(Probe):
     def _fact(self, place: Place, one: Kept, rate: float, first_batch: int, parts: tuple[str, ...]) -> KeptOutputs:
         watch, length = self.watch, one.length
         nbytes = one.bytes()
-        weights, is_lru = _is_models(one), type(one.link.value) is LRU_CACHE
+        weights, is_lru = one.are_models, type(one.link.value) is LRU_CACHE
         of_states = bool(length) and not weights and nbytes - one.bytes(one.states) >= EXPLAINED * nbytes
-        capacity = _answers(one) or capacity_of(one.link, place.file, place.holder)
+        capacity = one.capacity or capacity_of(one.link, place.file, place.holder)
         bounds = bounds_of(place.file, place.line, place.holder) & ~(Bound.KEYED | Bound.ENDS_LAST)
         if outgrew(length, capacity):
             bounds, capacity = bounds & ~Bound.MEASURED, None
@@ -320,7 +318,7 @@ class GrowingNamesProbe(Probe):
             bytes_per_batch=rate,
             bounded=bool(bounds),
             learned_from=is_learned_from(place),
-            what=_OF_STATES if of_states else _what(one),
+            what=_OF_STATES if of_states else one.what,
             remedy="keep the numbers that are needed of each, and let its optimizer go."
             if of_states
             else remedy_at(place),
@@ -403,26 +401,5 @@ class GrowingNamesProbe(Probe):
         return max(names, key=lambda name: kept[name].bytes(), default=None)
 
 
-def _is_models(one: Kept) -> bool:
-    """Whether what a name keeps are models."""
-    nbytes = one.bytes()
-    return nbytes - one.bytes(one.weights) >= WEIGHTS_SHARE * nbytes
-
-
-def _what(one: Kept) -> str:
-    """What it keeps, in words: its elements, or what several objects have under one name."""
-    if one.length:
-        return "{count} elements"
-    return "tensors of {count} objects" if len(one.objects) > 1 else "tensors"
-
-
 def _growth(name: Name, first: _Look, last: _Look) -> int:
     return last.sizes.get(name, (0, 0))[0] - first.sizes.get(name, (0, 0))[0]
-
-
-def _answers(one: Kept) -> int | None:
-    """How many answers a cache of a function may hold; None of what is none, or has no limit."""
-    if type(one.link.value) is not LRU_CACHE:
-        return None
-    maxsize = one.link.value.cache_parameters()["maxsize"]
-    return maxsize if type(maxsize) is int else None

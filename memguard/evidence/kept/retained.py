@@ -37,6 +37,9 @@ MOST_NODES: Final = 32_768
 Name: TypeAlias = "tuple[str | None, str | None, str | None]"
 """File, function and name: one for all objects whose attribute goes by it, the same in every look."""
 
+WEIGHTS_SHARE: Final = 0.25
+"""Of what a name keeps, from which on it keeps models: Adam's state is as large as weights and gradients together."""
+
 
 @final
 @dataclass(slots=True)
@@ -71,6 +74,27 @@ class Kept:
     def bytes(self, without: Container[int] = ()) -> int:
         """Bytes of the storages, without some."""
         return sum(size for key, size in self.storages.items() if key not in without)
+
+    @property
+    def are_models(self) -> bool:
+        """Whether they are models."""
+        nbytes = self.bytes()
+        return nbytes - self.bytes(self.weights) >= WEIGHTS_SHARE * nbytes
+
+    @property
+    def what(self) -> str:
+        """They in words: elements, or what several objects have under one name."""
+        if self.length:
+            return "{count} elements"
+        return "tensors of {count} objects" if len(self.objects) > 1 else "tensors"
+
+    @property
+    def capacity(self) -> int | None:
+        """How many answers a cache of a function may hold; None of what is none, or has no limit."""
+        if type(self.link.value) is not LRU_CACHE:
+            return None
+        maxsize = self.link.value.cache_parameters()["maxsize"]
+        return maxsize if type(maxsize) is int else None
 
 
 def kept_by_name(snapshot: HeapSnapshot, *, whole: bool = False) -> dict[Name, Kept]:
