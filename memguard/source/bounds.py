@@ -111,13 +111,16 @@ def bounds_of(file: str | None, line: int | None, holder: str | None, *, evaluat
 
 
 def is_learned_from(place: Place) -> bool:
-    """Whether a loop that runs a backward, or a function that runs one alone, reads what is kept at a place.
+    """Whether what is kept at a place is emptied, and a loop or function that runs a backward reads it before.
 
-    The moves of a roll-out are needed there. To add to it, to empty it, to ask its length or for a key is no reading.
+    The moves of a roll-out are needed there. What only ends with its function is not emptied in time. To add to it, to
+    empty it, to ask its length or for a key is no reading.
     """
     model, line = SourceModel.of(place.file), place.line
     name, attribute = symbol_of(place.holder)
     if not model.is_read or line is None or not name:
+        return False
+    if not bounds_of(place.file, line, place.holder) & (Bound.REMOVED | Bound.REBUILT):
         return False
     home = model.tree if attribute else _home(model, name, line)
     for call in model.all_of(ast.Call):

@@ -1,6 +1,7 @@
 """Whether the source limits what it fills, from the syntax tree alone."""
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,10 @@ def test_what_a_loop_with_a_backward_reads_is_learned_from(body: str, tmp_path: 
     """To fill it in such a loop, or to read it after the loop, is no learning."""
     path = tmp_path / "case.py"
     acts = "class Agent:\n    def act(self, x):\n        self.rollout.append(x)\n\n"
-    path.write_text(f"{acts}    def learn(self, data):\n        {body}\n")
+    learns = f"    def learn(self, data):\n        {body}\n"
     place = Place(file=str(path), line=3, function="act", holder="Agent.rollout")
+    path.write_text(f"{acts}{learns}        self.rollout.clear()\n")
     assert is_learned_from(place) is LEARNERS[body]
+    other = tmp_path / "other.py"
+    other.write_text(acts + learns)
+    assert not is_learned_from(replace(place, file=str(other))), "nothing empties it"

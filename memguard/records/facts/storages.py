@@ -25,7 +25,7 @@ class KeptOutputs(Fact):
     bounded: bool = True
     """Whether the source empties or limits what holds them, as far as it shows."""
     learned_from: bool = False
-    """Whether training reads them, as it does a roll-out."""
+    """Whether training reads them before they are let go, as it does a roll-out."""
     what: str | None = None
     """What they are, in words, where they are no plain number of tensors or a library keeps them.
 
