@@ -176,7 +176,7 @@ def asked(
     meshes: Iterable[Mapping[str, int]] = (),
     progress: bool = False,
 ) -> Question:
-    """The question that these options put; for them see `forecast` and `forecast_of`, likewise for what is raised."""
+    """The question that these options put; `forecast` and `forecast_of` describe them and the errors."""
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     if batch is not None and batch < 1:

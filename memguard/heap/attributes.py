@@ -84,17 +84,18 @@ def filled_slots(obj: object, slots: Iterable[tuple[str, Any]]) -> dict[str, Any
 def slots_of(kind: type) -> list[tuple[str, Any]]:
     """The ``__slots__`` of a type and of the classes it extends, by name."""
     known = _slots.get(id(kind))
-    if known is not None and known[0]() is kind:
-        return known[1]
-    found = _slots_of(kind)
-    _slots[id(kind)] = weakref.ref(kind), found
-    return found
+    if known is None or known[0]() is not kind:
+        known = _slots[id(kind)] = weakref.ref(kind), _places_of_slots(kind)
+    if not known[1]:
+        return []
+    bases = mro_of(kind)
+    return [(name, namespace_of(bases[at])[name]) for at, name in known[1] if name in namespace_of(bases[at])]
 
 
-def _slots_of(kind: type) -> list[tuple[str, Any]]:
+def _places_of_slots(kind: type) -> list[tuple[int, str]]:
     return [
-        (name, slot)
-        for base in mro_of(kind)
+        (at, name)
+        for at, base in enumerate(mro_of(kind))
         if type.__dict__["__flags__"].__get__(base) & HEAP_TYPE
         for name, slot in list(namespace_of(base).items())
         if type(slot) is types.MemberDescriptorType and name not in ("__dict__", "__weakref__")
@@ -119,7 +120,8 @@ _ASKED = frozenset({
 """What memguard asks of a tensor, and what could answer in its place."""
 _known: dict[int, tuple[weakref.ref[type], bool]] = {}
 """Answers for classes, by their ids: to hash a class may run the user's code."""
-_slots: dict[int, tuple[weakref.ref[type], list[tuple[str, Any]]]] = {}
+_slots: dict[int, tuple[weakref.ref[type], list[tuple[int, str]]]] = {}
+"""Slots of classes, by their ids: which base has them, and their names; a descriptor would keep its class alive."""
 
 
 def is_tensor(value: object) -> TypeGuard[torch.Tensor]:

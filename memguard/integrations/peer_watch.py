@@ -25,7 +25,7 @@ _CONNECTION = re.compile(r"connection|peer|gloo|nccl|socket|broken pipe|timed? ?
 
 @final
 class PeerWatch:
-    """Tells this rank which other one fell: while it waits in vain, and when its own error comes."""
+    """Says on this rank which other one fell: while it waits in vain, and when its own error comes."""
 
     def __init__(self, session: Session, peers: Peers) -> None:
         self._recorder, self._launch, self._peers = session.recorder, session.launch, peers

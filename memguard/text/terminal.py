@@ -149,5 +149,5 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Likewise, with ends of lines and tabs made visible too: a name of the user's may hold some."""
+    """The text on one line: ends of lines and tabs are visible too, for a name of the user's may hold some."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")

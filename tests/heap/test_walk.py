@@ -5,9 +5,11 @@ from __future__ import annotations
 import collections
 import contextvars
 import functools
+import gc
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 import torch
 
 from memguard.evidence.naming.names import innermost, text_of
+from memguard.heap.attributes import fields_of
 from memguard.heap.children import Via
 from memguard.heap.walk import Link, Walk, innermost_newest
 
@@ -262,3 +265,20 @@ def test_below_a_name_its_newest_container_is_found() -> None:
     assert innermost_newest(Link(by_event, Via.GLOBAL, "listeners")).value is by_event["trial"]
     rows = [list(range(500)) for _ in range(100)]
     assert innermost_newest(Link(rows, Via.GLOBAL, "rows")).value is rows
+
+
+def test_a_class_with_slots_goes_when_the_program_lets_it_go() -> None:
+    """What is known of its slots, to read its objects, keeps it no longer."""
+
+    def made() -> weakref.ref[type]:
+        class Record:
+            __slots__ = ("kept",)
+
+        record = Record()
+        record.kept = 1  # type: ignore[attr-defined]
+        assert fields_of(record) == fields_of(record) == {"kept": 1}
+        return weakref.ref(Record)
+
+    gone = made()
+    gc.collect()
+    assert gone() is None

@@ -87,7 +87,7 @@ def _hoard(census: Census, stack: Stack, group: Group) -> KeptTensors:
 
 
 def _placed(hoard: KeptTensors, group: Group, search: HolderSearch) -> KeptTensors:
-    """With the line that fills it, where the program does not stand there, and what ends its growth."""
+    """With the line that fills it, where that is another one, and what ends its growth."""
     place = hoard.place if hoard.place.holder else search.by_holder([(group.leaves[-1], 0)])[0][0].place
     most = capacity_of(growing(group.leaves[-1]), place.file, place.holder)
     return replace(hoard, place=place, most=most, reset=_reset_of(group.link, search))

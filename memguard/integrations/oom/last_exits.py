@@ -10,7 +10,7 @@ from typing import Any, Protocol, final
 
 
 class Failed(Protocol):
-    """Told of an error; must not keep it."""
+    """Called with an error, of which it must keep no reference."""
 
     def __call__(self, error: BaseException, *, shown: bool = False) -> None:
         """``shown``: its traceback is on the screen already."""
@@ -81,7 +81,7 @@ class CellErrors:
     """Hears of the error that ended a cell, after IPython has shown it. Outside of IPython it does nothing.
 
     Args:
-        failed: Told of each; must not keep it.
+        failed: Called with each error, of which it must keep no reference.
     """
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:

@@ -90,7 +90,7 @@ class MutedHooks:
         """Whether those around the backward are hidden."""
 
     def calm(self, now: bool) -> None:
-        """A batch begins that is looked at, or not."""
+        """A batch begins: the hooks around the backward are hidden in a calm one."""
         if now == self.is_calm:
             return
         self.is_calm = now

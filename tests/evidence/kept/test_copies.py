@@ -270,7 +270,7 @@ def play(league: League | Rated | Pool, *, train: bool = False) -> Loop:
 
 @pytest.mark.parametrize(("kind", "holder"), [(League, "League.players"), (Rated, "Rated.rated")])
 def test_opponents_that_only_come_are_copies(kind: type[League | Rated], holder: str) -> None:
-    """Though each is called; what the list grows by is told with them."""
+    """Though each is called, the list grows by copies, and the fact counts them."""
     loop = play(kind())
     told = loop.of(ModelCopies)
     assert told and {fact.place.holder for fact in told} == {holder} and told[-1].copies >= 16
