@@ -268,13 +268,7 @@ class GrowingNamesProbe(Probe):
     ) -> Name | None:
         """The name that grew by most of what is not explained; of names within each other the container that did.
 
-        Args:
-            kept: What lies below each name.
-            first: The look with which the last one is compared.
-            last: That one.
-            taken: Storages that are explained.
-            least: Bytes by which it must have grown.
-            once: Whether one that has grown but once counts too.
+        One that has grown but once counts where that is wanted.
         """
         found: dict[Name, int] = {}
         for name, one in kept.items():
