@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from memguard.records.facts import ExceptionHolds, Fact, KeptOutputs, ModelCopies, Place, RetainedGraphs
+from memguard.records.facts import (
+    ExceptionHolds,
+    Fact,
+    FreedByCollector,
+    KeptOutputs,
+    ModelCopies,
+    Place,
+    RetainedGraphs,
+)
 from memguard.records.stats import BatchRecord, Stage
 from memguard.rules.growth_attribution import Batches, GrowthAttribution
 
@@ -164,6 +172,19 @@ def test_what_comes_now_and_then_is_followed_by_its_last_rate() -> None:
     run(follow, 20, 39, KIB, begin=10 * KIB)
     fact = newest(follow)
     assert isinstance(fact, ExceptionHolds) and fact.bytes == 31 * KIB
+
+
+@pytest.mark.parametrize(("is_collected", "circles"), [(False, 40), (True, 10)])
+def test_garbage_that_nothing_collects_piles_up_to_the_end(is_collected: bool, circles: int) -> None:
+    """In rollouts and steps in turns, too: no end of a pass lets it go; what is collected is as it was found."""
+    follow, found = GrowthAttribution(), FreedByCollector(batch=9, place=PLACE, stage=Stage.PREDICT, graphs=0, bytes=0)
+    run(follow, 0, 9, 4 * KIB, stage=Stage.PREDICT)
+    follow.learn(replace(found, bytes=40 * KIB, circles=10, is_collected=is_collected))
+    for batch in range(10, 40):
+        run(follow, batch, batch, 4 * KIB, stage=Stage.PREDICT, begin=4 * KIB * batch)
+        run(follow, batch, batch, 0)
+    fact = newest(follow)
+    assert isinstance(fact, FreedByCollector) and (fact.circles, fact.bytes) == (circles, circles * 4 * KIB)
 
 
 @pytest.mark.parametrize(("seen", "at_end"), [((2, 4, 6), 26), ((2, 4, 3, 4), 4)])

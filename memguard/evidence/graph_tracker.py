@@ -202,6 +202,7 @@ class GraphTracker:
         is_ordinary: Whether all of them were of training, and a backward without a graph of its own ran through each.
         current: The forward that ended just now, if it built a graph.
         collecting: Whether the cyclic garbage collector runs right now (kept up to date by the cycles probe).
+        is_collected: Whether the program collects garbage by calls, with the collector switched off (the same).
         collected: Forwards whose graph the collector freed, all together.
     """
 
@@ -212,6 +213,7 @@ class GraphTracker:
         self.is_ordinary = True
         self.current: ForwardGraph | None = None
         self.collecting = False
+        self.is_collected = False
         self.collected = 0
         self._dead: deque[ForwardGraph] = deque(maxlen=1024)
         self._followed: dict[Stage, array[int]] = {}

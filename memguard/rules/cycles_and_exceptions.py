@@ -45,7 +45,7 @@ class ReferenceCycle(Rule, code="MG306", name="reference-cycle"):
             self._context = self._context or fact.cycle
         if not isinstance(fact, FreedByCollector):
             return
-        if self._context and fact.collector_enabled and fact.cycle is None and fact.place.line is None:
+        if self._context and fact.is_collected and fact.cycle is None and fact.place.line is None:
             return
         self._looks += 1
         self._graphs += fact.graphs
@@ -61,19 +61,20 @@ class ReferenceCycle(Rule, code="MG306", name="reference-cycle"):
         what = f"the graphs of {plural(max(self._graphs, fact.graphs), 'forward')}"
         if fact.outputs:
             what = plural(fact.outputs, "tensor")
-        held = f"; a circle of references {'held' if fact.collector_enabled else 'holds'} them"
+        held = f"; a circle of references {'held' if fact.is_collected else 'holds'} them"
         if fact.circles:
             what, size, held = f"{plural(fact.circles, 'circle')} of references with {format_bytes(fact.bytes)}", "", ""
         by = "were freed by the garbage collector only"
-        if not fact.collector_enabled:
+        if not fact.is_collected:
             by = "can be freed by the garbage collector only, which is switched off in this process"
         yield self.claim(
             fact,
-            Severity.WARNING if fact.collector_enabled else Severity.CRITICAL,
+            Severity.WARNING if fact.is_collected else Severity.CRITICAL,
             f"{what}{size} {by}{held}{cycle}{f' ({where})' if where else ''}.",
             f"break the circle{f' at {fact.place.holder}' if fact.place.holder else ''}: set it to None when done, "
             "or use weakref; as a stopgap, call gc.collect() every few batches.",
             nbytes=fact.bytes,
+            evidence=Evidence.OTHER if fact.is_collected else Evidence.GROWTH,
             name=fact.place.holder or fact.cycle,
         )
 

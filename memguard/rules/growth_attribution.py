@@ -14,6 +14,7 @@ from typing import Final, final
 from memguard.records.facts import (
     ExceptionHolds,
     Fact,
+    FreedByCollector,
     KeptOnHost,
     KeptOutputs,
     ModelCopies,
@@ -24,7 +25,10 @@ from memguard.records.facts.storages import OF_BATCHES
 from memguard.records.stats import Series, Stage
 from memguard.thresholds import EXPLAINED
 
-KINDS: Final = (*(RetainedGraphs, KeptOutputs, ViewsPinStorage, KeptOnHost), *(ExceptionHolds, ModelCopies))
+KINDS: Final = (
+    *(RetainedGraphs, KeptOutputs, ViewsPinStorage, KeptOnHost),
+    *(ExceptionHolds, ModelCopies, FreedByCollector),
+)
 """Facts of memory of which more may come."""
 NOW_AND_THEN: Final = (ExceptionHolds, ModelCopies)
 """Those of which more comes with some batches only."""
@@ -125,7 +129,7 @@ class AttributedGrowth:
         """Some more batches that are alike. What a pass of evaluation keeps may be let go where the pass ends."""
         first, fact = records[0], self.fact
         if first.stage is not fact.stage:
-            if fact.stage.evaluates and first.stage is Stage.TRAIN:
+            if fact.stage.evaluates and first.stage is Stage.TRAIN and not isinstance(fact, FreedByCollector):
                 end = first.allocated_end_bytes
                 has_fallen = end is not None and self._at_end is not None and end < self._at_end
                 self._is_over = self._is_over or has_fallen or _ends(fact)
@@ -275,6 +279,8 @@ def _first_batch(fact: Fact) -> int:
         return fact.first_batch
     if isinstance(fact, ViewsPinStorage):
         return max(fact.since, fact.batch - fact.views + 1, 0)
+    if isinstance(fact, FreedByCollector):
+        return fact.since
     if isinstance(fact, KeptOnHost) and fact.bytes_per_batch:
         return max(fact.batch - round(fact.bytes / fact.bytes_per_batch) + 1, 0)
     return fact.batch
@@ -285,14 +291,19 @@ def _ends(fact: Fact) -> bool:
     return isinstance(fact, KeptOutputs) and fact.bounded and not fact.outlasts
 
 
+def _piles_up(fact: Fact) -> bool:
+    """Whether it is garbage that nothing collects."""
+    return isinstance(fact, FreedByCollector) and not fact.is_collected and fact.circles + fact.outputs > 0
+
+
 def _rate(fact: Fact, span: int) -> float | None:
     """Bytes that come with each batch of the stage; None for what does not grow with each."""
     if isinstance(fact, (KeptOutputs, KeptOnHost)):
         return fact.bytes_per_batch
     if isinstance(fact, ViewsPinStorage):
         return fact.pinned_bytes / span if fact.grows or fact.stage.evaluates else None  # to the end of a pass at least
-    if isinstance(fact, RetainedGraphs) and not fact.deepened:
-        return (fact.bytes or 0) / span
+    if (isinstance(fact, RetainedGraphs) and not fact.deepened) or _piles_up(fact):
+        return fact.kept_bytes / span
     return None
 
 
@@ -341,6 +352,9 @@ def _grown(fact: Fact, times: float, nbytes: int, batch: int) -> Fact:
         return replace(fact, batch=batch, copies=fact.copies + round(more * fact.copies), bytes=fact.bytes + nbytes)
     if isinstance(fact, ExceptionHolds):
         return replace(fact, batch=batch, bytes=fact.bytes + nbytes)
+    if isinstance(fact, FreedByCollector):
+        circles, outputs = (count + round(more * count) for count in (fact.circles, fact.outputs))
+        return replace(fact, batch=batch, circles=circles, outputs=outputs, bytes=fact.kept_bytes + nbytes)
     if isinstance(fact, KeptOnHost):
         elements = fact.elements + round(times * fact.elements)
         return replace(fact, batch=batch, elements=elements, bytes=fact.bytes + nbytes)

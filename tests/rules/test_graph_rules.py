@@ -191,7 +191,7 @@ def test_what_a_kept_frame_holds_is_freed_by_keeping_no_frame() -> None:
 def test_circles_found_together_are_told_at_once(enabled: bool, severity: Severity) -> None:
     """With their number and size; without the collector they pile up for good."""
     fact = FreedByCollector(
-        **AT, graphs=0, circles=12, bytes=3 * MIB, cycle="Node.parent <- Node", collector_enabled=enabled
+        **AT, graphs=0, circles=12, bytes=3 * MIB, cycle="Node.parent <- Node", is_collected=enabled
     )
     (finding,) = judge(ReferenceCycle(), fact)
     assert finding.severity is severity and finding.bytes == 3 * MIB
@@ -225,4 +225,4 @@ def test_a_circle_without_a_name_is_that_of_the_context_that_was_told() -> None:
     assert judge(ReferenceCycle(), context, nameless) == []
     assert len(judge(ReferenceCycle(), replace(context, cycle=False), nameless)) == 1
     assert len(judge(ReferenceCycle(), context, replace(nameless, cycle="Node.parent <- Node"))) == 1
-    assert len(judge(ReferenceCycle(), context, replace(nameless, collector_enabled=False))) == 1
+    assert len(judge(ReferenceCycle(), context, replace(nameless, is_collected=False))) == 1

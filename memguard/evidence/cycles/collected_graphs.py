@@ -9,7 +9,7 @@ from typing import Any, final
 
 import torch
 
-from memguard.evidence.cycles.collector_events import CollectorProbe
+from memguard.evidence.cycles.collector_events import CollectorProbe, collects_by_hand
 from memguard.evidence.cycles.cycle_breaks import Circle, find_circle
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.function_contexts import function_of, kept_by, place_of_context
@@ -40,7 +40,10 @@ class CyclesProbe(CollectorProbe):
         self._tried = 0
 
     def _on_collection(self, phase: str, info: dict[str, int]) -> None:
-        self.watch.ledger.collecting = phase == "start"
+        ledger = self.watch.ledger
+        ledger.collecting = phase == "start"
+        if not gc.isenabled() and not ledger.is_collected and collects_by_hand():
+            ledger.is_collected = True
 
     def on_batch_end(self) -> None:
         """Counts the graphs that the collector freed, and names their cycle when there are enough."""
@@ -114,6 +117,7 @@ def freed_by_collector(
     outputs: int = 0,
     circles: int = 0,
     nbytes: int | None = None,
+    since: int = 0,
 ) -> FreedByCollector:
     """The fact about memory that only the collector frees.
 
@@ -124,6 +128,7 @@ def freed_by_collector(
         outputs: The same of inputs and outputs.
         circles: Circles of this kind.
         nbytes: What they held, if it is not what was found.
+        since: Batch in which garbage was collected before.
     """
     return FreedByCollector(
         **watch.now,
@@ -134,7 +139,8 @@ def freed_by_collector(
         bytes=nbytes if nbytes is not None or found is None else found.bytes,
         cycle=found.text if found is not None else None,
         parts=found.parts if found is not None else (),
-        collector_enabled=gc.isenabled(),
+        since=since,
+        is_collected=gc.isenabled() or watch.ledger.is_collected,
     )
 
 

@@ -53,6 +53,8 @@ class CollectedMemoryProbe(CollectorProbe):
         self._least = LEAST
         self._is_blind = False
         """Whether the look is for want of an allocator's numbers, because the collector found garbage of any kind."""
+        self._looked = 0
+        """Batch of the last look."""
         self._oldest = 0
         """The oldest generation in which it did."""
         self._collected: deque[int] = deque(maxlen=64)
@@ -119,7 +121,8 @@ class CollectedMemoryProbe(CollectorProbe):
         self.hear("on_batch_end")
 
     def _look(self) -> bool:
-        found = look_at_garbage(1 if self._is_blind and self._oldest < 2 else 2)
+        found, since = look_at_garbage(1 if self._is_blind and self._oldest < 2 else 2), self._looked
+        self._looked = self.watch.batch
         if self._is_blind and found is not None and found.objects and not found.bytes:
             return True  # what comes together here holds no tensor
         circle = found.circle if found is not None else None
@@ -131,7 +134,7 @@ class CollectedMemoryProbe(CollectorProbe):
                 return False
         elif circle.count < MIN_CIRCLES and not before:
             return False
-        self.report(freed_by_collector(self.watch, circle, circles=circle.count))
+        self.report(freed_by_collector(self.watch, circle, circles=circle.count, since=since))
         return True
 
     def _on_collection(self, phase: str, info: dict[str, int]) -> None:

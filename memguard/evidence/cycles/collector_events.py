@@ -6,6 +6,7 @@ import _thread
 import contextlib
 import functools
 import gc
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Generator
 from typing import Any, final
@@ -67,6 +68,15 @@ class CollectorProbe(Probe):
     @abstractmethod
     def _on_collection(self, phase: str, info: dict[str, int]) -> None:
         """It begins (``"start"``) or ends (``"stop"``), on any thread, and inside of anything."""
+
+
+def collects_by_hand() -> bool:
+    """Whether the collection of which a probe gets the start was asked for by other code than memguard's.
+
+    Large trainings switch the collector off and call `gc.collect()` at fixed intervals.
+    """
+    asking = sys._getframe(3)  # below this function, the probe's and `_listen`
+    return not str(asking.f_globals.get("__name__")).startswith("memguard.")
 
 
 def _listen(heard: Callable[[str, dict[str, int]], None]) -> Generator[int, Any, None]:

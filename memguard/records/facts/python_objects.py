@@ -21,7 +21,10 @@ class FreedByCollector(Fact):
     """Circles of one kind that were found together, and hold tensors of any kind."""
     parts: tuple[str, ...] = ()
     """Classes and closures of the user's that the circle runs through."""
-    collector_enabled: bool = True
+    since: int = 0
+    """Batch in which garbage was collected before."""
+    is_collected: bool = True
+    """Whether garbage is collected from time to time: by Python, or by a call of ``gc.collect()``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

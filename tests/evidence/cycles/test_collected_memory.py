@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from memguard.evidence.cycles.collected_graphs import CyclesProbe
 from memguard.evidence.cycles.collected_memory import HITS, CollectedMemoryProbe
 from memguard.records.facts import FreedByCollector
 from memguard.records.stats import BatchRecord, Stage
@@ -52,7 +53,7 @@ def run(
     **watch: Any,
 ) -> list[FreedByCollector]:
     """A loop whose batches end with so much memory; the collector runs once in so many, one in so many is trained."""
-    with Loop(kinds=[CollectedMemoryProbe], **watch) as loop:
+    with Loop(kinds=[CyclesProbe, CollectedMemoryProbe], **watch) as loop:
         gc.disable()
         for index in loop.batches(batches):
             turn()
@@ -76,13 +77,14 @@ def test_memory_that_rises_is_looked_at(turn: Callable[..., Any], holder: str) -
     """What hangs on circles is told, before the collector ever ran; with its size."""
     (fact,) = run(turn, lambda index: index * BYTES)
     assert holder in str(fact.place.holder) and fact.circles >= 8 and fact.bytes >= fact.circles * BYTES
-    assert not fact.collector_enabled and fact.place.line is not None
+    assert not fact.is_collected and fact.place.line is not None
 
 
 def test_a_short_saw_tooth_is_looked_at() -> None:
     """The collector runs so often that the floor never rises: its falls are seen."""
     facts = run(lambda: Table(circular=True), lambda index: (1 + index % 6) * BYTES, collect=6, batches=48)
     assert [fact.place.holder for fact in facts] == ["Table.get"]
+    assert facts[0].is_collected  # by calls, with the collector switched off
 
 
 def test_the_collector_runs_between_training_batches() -> None:
