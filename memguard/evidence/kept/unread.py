@@ -17,7 +17,7 @@ from memguard.heap.walk import Link
 from memguard.records.facts import MicroBatchGraphs, MicroBatchOutputs, Place, UnreadStorages
 from memguard.records.stats import Stage
 from memguard.source.sites import remedy_of_stash
-from memguard.thresholds import least_of_peak
+from memguard.thresholds import least_of_peak, some_of
 from memguard.torch_objects.module_parts import buffers_of, gradients_of, parameters_of
 
 MIN_BYTES = 16 * 1024
@@ -127,7 +127,7 @@ class UnreadProbe(Probe):
                 self.unsubscribe(*_HEARD)
         elif (least := least_of_peak(self.watch.peak_bytes)) is not None:
             self._suspect(least)
-            self._suspect_states(least)
+            self._suspect_states(some_of(self.watch.peak_bytes or 0))
         self._go_on(trains=False, outside=True)
         self._step_began = self._uses.clock
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from torch import nn
 
@@ -90,12 +91,12 @@ class Phases:
         self.pretraining, self.training = [torch.optim.Adam(network.parameters()) for network in networks]
 
 
-def states_unread(*, returns: bool) -> list[UnreadStorages]:
+def states_unread(*, returns: bool, peak_bytes: int = 20 * MIB) -> list[UnreadStorages]:
     """Steps of one optimizer, then of another; the first one may step again at the end."""
     large, small = nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 8)
     phases = Phases(large, small)
     with virtual_gpu() as gpu, Loop(large, small, kinds=[UnreadProbe], uses=gpu.backend.uses) as loop:
-        loop.record = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=20 * MIB)
+        loop.record = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=peak_bytes)
         order = [phases.pretraining] * 4 + [phases.training] * 12 + [phases.pretraining] * returns
         for number in loop.batches(len(order)):
             small(large(torch.randn(2, 1024))).sum().backward()
@@ -110,6 +111,12 @@ def test_states_of_an_optimizer_that_steps_no_more_are_reported() -> None:
     (fact,) = states_unread(returns=False)
     assert (fact.place.holder, fact.bytes) == ("Phases.pretraining", 8 * MIB + 4)
     assert fact.remedy is not None and "optimizer" in fact.remedy
+
+
+@pytest.mark.parametrize(("peak_bytes", "reported"), [(100 * MIB, 1), (200 * MIB, 0)])
+def test_such_states_are_worth_a_remark_from_a_twentieth_of_the_peak(peak_bytes: int, reported: int) -> None:
+    """An optimizer that never steps again is certain evidence; a small part of the peak is not worth a word."""
+    assert len(states_unread(returns=False, peak_bytes=peak_bytes)) == reported
 
 
 def test_an_optimizer_that_steps_again_was_needed() -> None:
