@@ -38,7 +38,7 @@ SUPERSEDES: Final[Mapping[str, Mapping[str, Relation]]] = {
     "MG102": {**_STORED, "MG101": Relation.LINE, "MG106": Relation.LINE},
     "MG106": {**_STORED, "MG103": Relation.HOLDER, "MG201": Relation.PLACE},
     "MG201": {"MG001": Relation.HOLDER},
-    "MG301": {"MG303": Relation.LINE},
+    "MG301": {"MG303": Relation.LINE, "MG313": Relation.HOLDER},
     "MG302": {"MG301": Relation.LINE, "MG303": Relation.LINE, "MG501": Relation.LINE},
     "MG303": {"MG305": Relation.LINE},
     "MG305": {"MG304": Relation.LINE},
