@@ -53,7 +53,9 @@ MODULE_INTERNALS = frozenset({
 })
 # fmt: on
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_OPAQUE_MODULES = ("itertools", "builtins", "functools", "collections", "_collections", "_functools", "_queue")
+_C_MODULES = ("itertools", "_collections", "_functools", "_queue")
+"""Of the standard library; some of their classes are heap types, like those that a class statement makes."""
+_PARTLY_C_MODULES = ("builtins", "functools", "collections")
 LRU_CACHE = type(functools.lru_cache(lambda: None))
 _GENERATORS: dict[type, str] = {
     types.GeneratorType: "gi_frame",
@@ -135,8 +137,9 @@ class ChildReader:
                 return reader
         if is_numpy_array(kind):
             return _of_array
-        is_c = not type.__dict__["__flags__"].__get__(kind) & HEAP_TYPE
-        if is_c and type.__dict__["__module__"].__get__(kind) in _OPAQUE_MODULES:
+        module = type.__dict__["__module__"].__get__(kind)
+        is_static = not type.__dict__["__flags__"].__get__(kind) & HEAP_TYPE
+        if type(module) is str and (module in _C_MODULES or (is_static and module in _PARTLY_C_MODULES)):
             return _of_c_object
         slots = slots_of(kind)
         return (lambda obj: _of_instance(obj, slots)) if slots else _of_instance

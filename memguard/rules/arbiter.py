@@ -42,7 +42,7 @@ SUPERSEDES: Final[Mapping[str, Mapping[str, Relation]]] = {
     "MG302": {"MG301": Relation.LINE, "MG303": Relation.LINE, "MG501": Relation.LINE},
     "MG303": {"MG305": Relation.LINE},
     "MG305": {"MG304": Relation.LINE},
-    "MG308": {"MG301": Relation.HOLDER, "MG501": Relation.HOLDER},
+    "MG308": {"MG301": Relation.HOLDER, "MG313": Relation.HOLDER, "MG501": Relation.HOLDER},
     "MG704": {"MG701": Relation.HOLDER},
     "MG313": {"MG303": Relation.HOLDER, "MG304": Relation.HOLDER, "MG305": Relation.HOLDER, "MG308": Relation.HOLDER},
     "MG307": {"MG301": Relation.PLACE, "MG303": Relation.NAMED, "MG304": Relation.NAMED},

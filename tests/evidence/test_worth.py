@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from memguard.evidence.kept.outputs import OutputsProbe
 from memguard.evidence.peaks.locals import LocalsProbe
@@ -143,3 +144,26 @@ def test_what_the_step_gave_back_is_there_all_through_the_next_one(resident: boo
     facts = loop.of(PreviousOutputsAlive)
     assert [(fact.place.holder, fact.bytes, fact.steady) for fact in facts] == [("probs", 4 * MIB, True)] * told
     assert loop.of(LargeLocals) == []
+
+
+@pytest.mark.parametrize(("resident", "told"), [(True, 0), (False, 1)])
+def test_what_a_dataset_holds_too_does_not_go_with_the_variable(resident: bool, told: int) -> None:
+    """Though the function made it, and reads it no more."""
+    model = nn.Linear(WIDTH, WIDTH)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    peak = 40 * MIB
+    watch = {"device_total_bytes": 256 * MIB, "read": lambda: MemoryStats(allocated_peak_bytes=peak)}
+
+    def fit(loop: Loop, data: TensorDataset) -> None:
+        for _ in loop.batches(6):
+            model(data.tensors[0][:1].expand(4, WIDTH)).sum().backward()
+            optimizer.step()
+
+    def train(loop: Loop) -> None:
+        targets = torch.zeros(4 * MIB) + 1
+        fit(loop, TensorDataset(targets if resident else targets[:1].clone()))
+
+    with Loop(model, kinds=[LocalsProbe], **watch) as loop:
+        loop.record = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=peak)
+        train(loop)
+    assert [(fact.names, fact.bytes) for fact in loop.of(LargeLocals)] == [(("targets",), 16 * MIB)] * told

@@ -6,6 +6,7 @@ import collections
 import contextvars
 import functools
 import gc
+import queue
 import sys
 import threading
 import types
@@ -162,8 +163,9 @@ def test_everything_that_holds_is_entered() -> None:
 
     cached = functools.lru_cache(lambda key: Leaf())
     cached(1)
-    local = threading.local()
+    local, waiting = threading.local(), queue.SimpleQueue[Leaf]()
     local.kept = Leaf()
+    waiting.put(Leaf())
     variable = contextvars.ContextVar("variable", default=(Leaf(),))
 
     def function() -> None: ...
@@ -178,6 +180,7 @@ def test_everything_that_holds_is_entered() -> None:
         "defaultdict": collections.defaultdict(list, {"a": [Leaf()]}),
         "ordered dict": collections.OrderedDict(a=Leaf()),
         "deque": collections.deque([Leaf()]),
+        "queue": waiting,
         "slots": Slotted(),
         "attribute": Plain(Leaf()),
         "namespace": SimpleNamespace(a=Leaf()),

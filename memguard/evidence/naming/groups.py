@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import final
 
 import torch
 
-from memguard.evidence.naming.names import growing, innermost
+from memguard.evidence.naming.names import MIN_ALIKE, NUMBER, growing, innermost
 from memguard.heap.attributes import is_tensor
 from memguard.heap.children import Scope, Via
 from memguard.heap.walk import Link
@@ -115,12 +116,18 @@ class Group:
 
 def grouped(found: Iterable[tuple[Link, int]]) -> list[Group]:
     """The links to tensors by the name under which each lies, or the name of the container that grows."""
+    found = list(found)
+    keys = [name_key(leaf) for leaf, _ in found]
+    alike = Counter((owner, _without_number(key)) for owner, key in dict.fromkeys(keys))
     groups: dict[tuple[int, object], Group] = {}
     counted: set[tuple[object, ...]] = set()
-    for leaf, size in found:
-        key = name_key(leaf)
+    for (leaf, size), key in zip(found, keys, strict=True):
+        if numbered := alike[without := (key[0], _without_number(key[1]))] >= MIN_ALIKE:
+            key = without  # one statement makes them all
         if key not in groups:
             groups[key] = Group(innermost(growing(leaf)))
+        elif numbered:
+            groups[key].link = groups[key].name = innermost(growing(leaf))  # of the newest leaf
         groups[key].leaves.append(leaf)
         storage = storage_key(leaf.value) if is_tensor(leaf.value) else None
         if storage is not None:
@@ -129,6 +136,10 @@ def grouped(found: Iterable[tuple[Link, int]]) -> list[Group]:
             counted.add((*key, storage))
         groups[key].bytes += size
     return list(groups.values())
+
+
+def _without_number(key: object) -> object:
+    return NUMBER.sub("#", key, count=1) if type(key) is str and not key[:1].isdigit() else key
 
 
 def name_key(leaf: Link) -> tuple[int, object]:

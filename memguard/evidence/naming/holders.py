@@ -16,7 +16,7 @@ import torch
 
 from memguard.evidence.naming.groups import Group, aliases_among, find_caller, grouped, is_given, passes_on, ranked
 from memguard.evidence.naming.names import NAMES, capacity_of, cells_of, innermost, place_of, text_of
-from memguard.evidence.naming.statements import find_cause
+from memguard.evidence.naming.statements import find_cause, numbered_attribute
 from memguard.heap.children import ChildReader, Via
 from memguard.heap.containers import container_of, length_of
 from memguard.heap.frames import function_key, user_frames
@@ -122,6 +122,7 @@ class HolderSearch:
             graph: Whether it is filled with what carries graphs.
             tensors: Or with tensors at least: a statement that stores a number is then no cause.
         """
+        link = numbered_attribute(link) or link
         filled = container_of(type(link.value)) is not None
         leaf = Link(None, Via.ITEM, None, innermost_newest(link)) if filled else link
         group = Group(innermost(link))

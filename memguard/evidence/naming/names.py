@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import re
 import types
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -28,6 +29,9 @@ NAMES = (Via.LOCAL, Via.GLOBAL, Via.CLOSURE, Via.DEFAULT, Via.ATTRIBUTE)
 """Ways of holding that go by a name."""
 MIN_LENGTH = 3
 """Elements from which on a container may be one that grows."""
+MIN_ALIKE = 8
+"""Names in one object or scope that differ in a number only: a statement makes them up."""
+NUMBER = re.compile(r"\d+")
 MIN_PARTS = 8
 """The same for a dict of objects of the user's, by name."""
 

@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from memguard.evidence.naming.names import NAMES, class_of, files_of_owner, innermost, sought_of, user_files
+from memguard.evidence.naming.names import (
+    MIN_ALIKE,
+    NAMES,
+    NUMBER,
+    class_of,
+    files_of_owner,
+    innermost,
+    sought_of,
+    user_files,
+)
 from memguard.heap.attributes import attributes_of, mro_of, namespace_of
 from memguard.heap.children import LRU_CACHE, Scope, Via
 from memguard.heap.containers import container_of, length_of
@@ -55,9 +64,8 @@ def find_cause(
     hook = piled_hook(trail)
     if hook is not None and (registered := registration_of(hook.value, sources)) is not None:
         return HoldingStatement(Link(hook.value, Via.LOCAL, hook.value.__name__, hook.parent), registered)
-    made_up = numbered(trail[start], [*files, *user_files()], sources)
-    if made_up is not None:
-        return HoldingStatement(trail[start], made_up)
+    if (made_up := _numbered(trail[start], [*files, *user_files()], sources)) is not None:
+        return made_up
     record = next((link for link in trail if issubclass(type(link.value), logging.LogRecord)), None)
     logged = _logged(record, sources) if record is not None else None
     if record is None or logged is None:
@@ -234,28 +242,47 @@ def _count(hooks: Any, code: types.CodeType) -> int:
     return sum(1 for hook in values if type(hook) is types.FunctionType and hook.__code__ is code)
 
 
-MIN_NAMES = 8
-"""Names of one pattern in one object or scope."""
-_NUMBER = re.compile(r"\d+")
-_MAKES_NAMES = re.compile(r"\bsetattr\s*\(|\b__dict__\s*\[|\b(?:vars|globals|locals)\s*\([^()]*\)\s*\[")
+_MAKES_NAMES = re.compile(
+    r"\b(?:setattr|register_buffer)\s*\(|\b__dict__\s*\[|\b(?:vars|globals|locals)\s*\([^()]*\)\s*\["
+)
 
 
-def numbered(link: Link, files: Sequence[str], sources: Sources) -> Statement | None:
-    """The statement that makes up names like a link's, if its owner has many that differ in a number only."""
+def numbered_attribute(link: Link) -> Link | None:
+    """The first of many attributes or buffers of an object with names that differ in a number only."""
+    if container_of(type(link.value)) is not None:
+        return None
+    names: dict[str, list[str]] = {}
+    for name in (tensors := _attributes_and_buffers(link.value)):
+        prefix, *numbers = NUMBER.split(name, maxsplit=1) if type(name) is str else [""]
+        if prefix and numbers:
+            names.setdefault(prefix, []).append(name)
+    most = max(names.values(), key=len, default=[])
+    return Link(tensors[most[0]], Via.ATTRIBUTE, most[0], link) if len(most) >= MIN_ALIKE else None
+
+
+def _attributes_and_buffers(owner: object) -> dict[Any, Any]:
+    attributes = attributes_of(owner)
+    return {**attributes, **(attributes.get("_buffers") or {})} if "_modules" in attributes else dict(attributes)
+
+
+def _numbered(link: Link, files: Sequence[str], sources: Sources) -> HoldingStatement | None:
+    """The first name and the statement that makes such names up, if a link's owner has many that differ in a number."""
     if link.parent is None or type(link.key) is not str or link.via not in (Via.ATTRIBUTE, Via.GLOBAL):
         return None
-    prefix, number = _NUMBER.split(link.key, maxsplit=1)[0], _NUMBER.search(link.key)
+    prefix, number = NUMBER.split(link.key, maxsplit=1)[0], NUMBER.search(link.key)
     if number is None or not prefix:
         return None
     owner = link.parent.value
-    names = owner.variables if type(owner) is Scope else attributes_of(owner)
+    names = owner.variables if type(owner) is Scope else _attributes_and_buffers(owner)
     pattern = re.compile(rf"{re.escape(prefix)}\d+")
-    if sum(1 for name in list(names) if type(name) is str and pattern.match(name)) < MIN_NAMES:
+    alike = [name for name in list(names) if type(name) is str and pattern.match(name)]
+    if len(alike) < MIN_ALIKE:
         return None
     for file in dict.fromkeys(files):
         source = sources.get(file, (prefix,))
         for line, text in enumerate(source.lines, 1):
             code = text.partition("#")[0]
             if prefix in code and _MAKES_NAMES.search(code):
-                return Statement(file, line, source.scope_at(line).name, code.strip(), True, loops=True, score=3.0)
+                made = Statement(file, line, source.scope_at(line).name, code.strip(), True, loops=True, score=3.0)
+                return HoldingStatement(Link(link.value, link.via, alike[0], link.parent), made)
     return None

@@ -107,7 +107,10 @@ def hangs_on_others(local: LargeLocal) -> bool:
         variables = read_locals(user_frame)
         # A batch, of which x is a part; by identity, for a metaclass may define equality.
         nests = [value for value in variables.values() if any(type(value) is kind for kind in _NESTS)]
-        return is_held_elsewhere(variables.get(local.name), variables, [user_frame.f_globals, nests, *nests])
+        value, others = variables.get(local.name), [user_frame.f_globals, nests, *nests]
+        if not local.shared and not is_tensor(value):
+            return False  # a model's answer, with a dict of its own
+        return is_held_elsewhere(value, variables, others, views=local.shared)
     return False
 
 
@@ -148,7 +151,9 @@ def _local(name: str, size: int, frame: types.FrameType, sources: Sources, line:
 MAX_PARTS = 256
 
 
-def is_held_elsewhere(value: object, variables: Mapping[str, object], others: Sequence[object] = ()) -> bool:
+def is_held_elsewhere(
+    value: object, variables: Mapping[str, object], others: Sequence[object] = (), *, views: bool = True
+) -> bool:
     """Whether anything else refers to a value, or to what is in it; asks all objects, some 10 to 30 ms.
 
     Of views of other tensors, and of tensors of other classes, that is not known: they count as held.
@@ -157,13 +162,14 @@ def is_held_elsewhere(value: object, variables: Mapping[str, object], others: Se
         value: A tensor, or a list, tuple or dict.
         variables: The dict by which the function's variables were read, which has it too.
         others: What may refer to it besides.
+        views: Whether other tensors with the same storage count.
     """
     parts: list[object] = [value]
     for part in parts:
         if len(parts) > MAX_PARTS:
             return True  # too many to be sure
         if type(part) is torch.Tensor:
-            if part._base is not None or (users_of(part) or 1) > 1:
+            if views and (part._base is not None or (users_of(part) or 1) > 1):
                 return True
         elif is_tensor(part):
             return True
@@ -274,7 +280,7 @@ class LocalsProbe(Probe):
     def _tell_last_turns(self, found: Iterable[LargeLocal], least: int, peak_bytes: int | None) -> bool:
         """What stood below the step is the last batch's, and was there all through this one."""
         idle = [local for local in found if local.last_turns and local.read_again is False and local.bytes >= least]
-        idle = [local for local in idle if not (local.shared and hangs_on_others(local))]
+        idle = [local for local in idle if not hangs_on_others(local)]
         for local in idle:
             if local.name in self._told:
                 continue
@@ -296,7 +302,7 @@ class LocalsProbe(Probe):
         idle = [local for local in found if local.read_again is False and local.name not in self._told]
         if sum(local.bytes for local in idle) < least:
             return False
-        idle = [local for local in idle if not (local.shared and hangs_on_others(local))]
+        idle = [local for local in idle if not hangs_on_others(local)]
         nbytes = sum(local.bytes for local in idle)
         if not idle or nbytes < least:
             return False

@@ -163,6 +163,23 @@ def fit(model):
 fit(nn.Linear(8, 1))
 """,
 )
+GRAPHS["buffers by number"] = (
+    "Stats.seen_0",
+    """
+class Stats(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(8, 1)
+    def forward(self, x):
+        out = self.lin(x)
+        self.register_buffer(f"seen_{len(self._buffers)}", out)  # <-
+        return out
+model = Stats()
+for _ in range(4):
+    for x, y in batches():
+        model(x)
+""",
+)
 GRAPHS["thread local"] = (
     "tls.losses",
     """
