@@ -23,7 +23,7 @@ from memguard.rules.growth_attribution import GrowthAttribution
 from memguard.rules.interface import Rule
 from memguard.rules.selection import Subscriptions, part_of
 from memguard.sinks.interface import Sink
-from memguard.thresholds import EXPLAINED, NOTABLE_SHARE
+from memguard.thresholds import EXPLAINED, NEARLY, NOTABLE_SHARE
 
 
 def _no_phase(batch: int) -> None:
@@ -247,9 +247,13 @@ class RuleRunner:
         return None if unexplained < EXPLAINED * kept.rise_bytes else (stage, kept, unexplained)
 
     def _likely_holder(self) -> list[Fact]:
-        """The name that grew by most of what no claim explains, if there is one: one growth has one cause."""
-        growth = self._growth()
-        largest = max(self._candidates, key=lambda fact: fact.bytes, default=None)
+        """The name that grew by most of what no claim explains, if there is one: one growth has one cause.
+
+        Of names that keep nearly the same the one that goes on to grow, no variable of what it keeps.
+        """
+        growth, most = self._growth(), max((fact.bytes for fact in self._candidates), default=0)
+        near = [fact for fact in self._candidates if fact.bytes >= NEARLY * most]
+        largest = max(near, key=lambda fact: (not fact.bounded and fact.bytes_per_batch > 0, fact.bytes), default=None)
         return [largest] if growth and largest and largest.bytes >= EXPLAINED * growth[2] > 0 else []
 
     def _unexplained(self) -> list[Fact]:

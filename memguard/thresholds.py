@@ -20,6 +20,8 @@ ALIKE: Final = 0.03
 """By which the sizes of two elements may differ and still be the same: an allocator rounds, a model has buffers."""
 EXPLAINED: Final = 0.5
 """Share of a growth that a named cause must account for, in bytes, to be told as what is behind it."""
+NEARLY: Final = 0.9
+"""Share from which on two counts, or two growths, are taken to be of the same."""
 
 DEVICE_SHARE, WITHOUT_DEVICE = 0.03, 64 * 1024**2
 """Of the device; where its size is unknown, so many bytes."""

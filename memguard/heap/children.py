@@ -57,6 +57,8 @@ _C_MODULES = ("itertools", "_collections", "_functools", "_queue")
 """Of the standard library; some of their classes are heap types, like those that a class statement makes."""
 _PARTLY_C_MODULES = ("builtins", "functools", "collections")
 LRU_CACHE = type(functools.lru_cache(lambda: None))
+MAX_ANSWERS = 2048
+"""Keys and answers of an ``lru_cache`` with a limit that are read."""
 _GENERATORS: dict[type, str] = {
     types.GeneratorType: "gi_frame",
     types.CoroutineType: "cr_frame",
@@ -297,7 +299,7 @@ def _of_c_object(obj: Any) -> Iterator[Held]:
 def _of_cache(cache: Any) -> Iterator[Held]:
     """The answers that an ``lru_cache`` keeps: a dict of them where it has no limit, else one by one."""
     parts = [part for part in gc.get_referents(cache) if not issubclass(type(part), type) and not is_atom(type(part))]
-    return ((Via.ITEM, None, part) for part in parts[: 2 * FULL])
+    return ((Via.ITEM, None, part) for part in parts[:MAX_ANSWERS])
 
 
 _READERS: tuple[tuple[type, Callable[[Any], Iterable[Held]]], ...] = (

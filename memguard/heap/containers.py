@@ -69,6 +69,11 @@ def is_named(obj: object) -> bool:
     return issubclass(type(obj), dict) and issubclass(type(next(iter(dict.keys(obj)), None)), str)  # type: ignore[arg-type]
 
 
+def has_tensor_keys(obj: object) -> bool:
+    """Whether something is a dict whose first key is a tensor: each tensor is another key, whatever it shows."""
+    return issubclass(type(obj), dict) and is_tensor(next(iter(dict.keys(obj)), None))  # type: ignore[arg-type]
+
+
 def _wrapper_of(kind: type) -> type | None:
     """``UserList`` or ``UserDict``, if a type is one: containers whose elements lie in an attribute."""
     for base in mro_of(kind):  # by identity: these have an abstract class's issubclass, which hashes the type
@@ -109,12 +114,17 @@ def sample_of(obj: Any) -> Iterator[tuple[str | int | None, Any]]:
 
 
 def all_of(obj: Any) -> list[Any]:
-    """Every element of a built-in container or of a subclass, of a dict its values; none if it changes meanwhile."""
+    """Every element of a built-in container or of a subclass, of a dict its values, and its keys if they are tensors.
+
+    Empty if it changes meanwhile.
+    """
     obj = unwrapped(obj)
     for container in CONTAINERS:
         if issubclass(type(obj), container):
             try:
-                return list(dict.values(obj) if container is dict else container.__iter__(obj))  # type: ignore[attr-defined]
+                if container is not dict:
+                    return list(container.__iter__(obj))  # type: ignore[attr-defined]
+                return [*dict.values(obj), *(dict.keys(obj) if has_tensor_keys(obj) else ())]
             except RuntimeError:
                 break
     return []
@@ -154,7 +164,7 @@ def latest_of(container: Any) -> tuple[Any, ...]:
     elif issubclass(kind, collections.deque):
         elements = collections.deque.__reversed__(container)
     elif issubclass(kind, dict):
-        elements = reversed(dict.values(container))
+        elements = reversed(dict.keys(container) if has_tensor_keys(container) else dict.values(container))
     return tuple(itertools.islice(elements, LATEST))
 
 

@@ -102,9 +102,10 @@ class HeapSnapshot:
         met: dict[int, dict[int, int]] = {}
         """Of each container the elements that lead to tensors: their identities by where they are."""
         counted: set[tuple[int, int]] = set()
+        of_parts: set[int] = set()
+        """Containers with elements that show a part of their storage: many may show the same one."""
         keys = [storage_key(leaf.value) for leaf in self.tensors]
-        sized = zip(self.tensors, keys, strict=True)
-        parts = [key is not None and 2 * leaf.value.numel() * leaf.value.element_size() < key[1] for leaf, key in sized]
+        parts = [_is_part(leaf.value, key) for leaf, key in zip(self.tensors, keys, strict=True)]
         whole = {key[0] for key, is_part in zip(keys, parts, strict=True) if key is not None and not is_part}
         for leaf, key, is_part in zip(self.tensors, keys, parts, strict=True):
             trail = leaf.trail()
@@ -116,6 +117,8 @@ class HeapSnapshot:
                 met.setdefault(number, {})[element.index] = id(element.value)
                 if key is None or (is_part and key[0] in whole):
                     continue
+                if is_part:
+                    of_parts.add(number)
                 if (number, key[0]) not in counted:
                     counted.add((number, key[0]))
                     bytes_below[number] = bytes_below.get(number, 0) + key[1]
@@ -128,7 +131,24 @@ class HeapSnapshot:
                     scale = length / len(elements)
                     repeats = 2 * repeated >= len(elements)
                     size, repeated = int(size if repeats else size * scale), int(repeated * scale if repeats else 0)
+                    if id(link.value) in of_parts:
+                        size = _measured(link.value, whole)
                 yield link, ContainerSize(length, size, repeated)
+
+
+def _is_part(tensor: torch.Tensor, key: tuple[int, int] | None) -> bool:
+    """Whether a tensor shows less than half of its storage."""
+    return key is not None and 2 * tensor.numel() * tensor.element_size() < key[1]
+
+
+def _measured(container: object, whole: set[int]) -> int:
+    """Bytes of the storages below a long container, each once, without those that are whole under another name."""
+    elements = all_of(container)
+    newest = elements[-MOST_ELEMENTS:]
+    tensors = [tensor for element in newest for tensor in tensors_in(element, DEPTH)]
+    keys = [(tensor, storage_key(tensor)) for tensor in tensors]
+    sizes = dict(key for tensor, key in keys if key is not None and not (key[0] in whole and _is_part(tensor, key)))
+    return sum(sizes.values()) * len(elements) // max(len(newest), 1)
 
 
 def long_containers(links: Iterable[Link]) -> list[Link]:

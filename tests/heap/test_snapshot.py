@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Callable
 
+import pytest
 import torch
 
 from memguard.autograd.graph import graph_of, held_bytes, iter_nodes
@@ -34,6 +36,15 @@ def test_a_container_weighs_all_that_its_elements_keep() -> None:
     sizes = {id(link.value): size for link, size in below(rows).containers()}
     assert sizes[id(rows)].length == 200
     assert sizes[id(rows)].bytes == 200 * 400
+
+
+@pytest.mark.parametrize("keep", [list, dict.fromkeys, set])
+def test_rows_of_batches_weigh_what_their_batches_do(keep: Callable[[list[torch.Tensor]], object]) -> None:
+    """Each storage once, though a sample meets few of the rows that share it; also where the rows are keys."""
+    rows = [row for batch in torch.ones(20, 50, 10).unbind(0) for row in batch.clone()]
+    kept = keep(rows)
+    sizes = {id(link.value): size for link, size in below(kept).containers()}
+    assert sizes[id(kept)].bytes == 20 * 50 * 10 * 4
 
 
 def test_the_answers_of_a_bounded_cache_are_met() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, final
 
 from memguard.evidence.interface import Probe
-from memguard.evidence.kept.retained import MEASURED, NEARLY, Kept, Name, beside_of, kept_by_name, measured_anew
+from memguard.evidence.kept.retained import MEASURED, Kept, Name, beside_of, carried_on, kept_by_name, measured_anew
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import capacity_of, outgrew
 from memguard.evidence.owners import state_of
@@ -23,7 +23,7 @@ from memguard.records.stats import BatchRecord, Stage
 from memguard.source.bounds import Bound, bounds_of, is_cache, is_learned_from
 from memguard.source.origins import is_on_host
 from memguard.source.sites import remedy_at
-from memguard.thresholds import EXPLAINED, NOTABLE_SHARE, WORD_SHARE
+from memguard.thresholds import EXPLAINED, NEARLY, NOTABLE_SHARE, WORD_SHARE
 from memguard.torch_objects.module_parts import gradients_of, parameters_of
 from memguard.torch_objects.storages import owned_storages, storages_of
 
@@ -72,6 +72,8 @@ class GrowingNamesProbe(Probe):
         self._base = self._due = 0
         """The floor after the first batches, or what it fell to since; and that at which the next look is due."""
         self._base_batches = 0
+        self._newest = 0, 0
+        """After the last two batches: the last one ends with the program, when its variables are gone."""
         self._at = 0
         """The floor when the last look was asked for."""
         self._first: _Look | None = None
@@ -99,6 +101,7 @@ class GrowingNamesProbe(Probe):
             if record.stage is not Stage.TRAIN or record.allocated_end_bytes is None:
                 continue
             end = self._steps.push(record.allocated_end_bytes, record.optimizer_steps)
+            self._newest = self._newest[1], end
             if self._base <= end < self._due:
                 if self._ends:
                     self._ends = []
@@ -132,13 +135,14 @@ class GrowingNamesProbe(Probe):
         record = self.watch.record
         end = record.allocated_end_bytes if record is not None else None
         has_risen = self._last is not None and end is not None and end - self._base >= LEAST
+        risen = max(self._newest) - self._last.floor if self._last is not None else 0
         if has_risen or self._has_reported():
             self._at = end or self._at
             self._look(whole=True)
         known = {(fact.place.file, fact.place.holder) for fact in self.watch.facts.values()}  # on the host, say
         for fact in self._waiting.values():
             if (fact.place.file, fact.place.holder) not in known:
-                self.report(replace(fact, batch=self.watch.batch, candidate=True))
+                self.report(replace(carried_on(fact, self.watch.batch, risen), candidate=True))
 
     def _follow_reported(self) -> None:
         self._again = 0

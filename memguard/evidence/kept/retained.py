@@ -25,7 +25,7 @@ from memguard.heap.walk import Link
 from memguard.records.facts import ExceptionHolds, Fact, KeptOutputs, ModelCopies, RetainedGraphs, ViewsPinStorage
 from memguard.records.facts.storages import OF_BATCHES
 from memguard.records.stats import Stage
-from memguard.thresholds import EXPLAINED
+from memguard.thresholds import EXPLAINED, NEARLY
 from memguard.torch_objects.module_parts import buffers_of, gradients_of, parameters_of
 from memguard.torch_objects.storages import storages_of
 
@@ -264,8 +264,6 @@ class _Graphs:
 
 # What the holders of reported facts keep now
 
-NEARLY: Final = 0.9
-"""Share from which on two counts, or two growths, are taken to be of the same."""
 MEASURED: Final = (ExceptionHolds, KeptOutputs, ModelCopies, RetainedGraphs, ViewsPinStorage)
 """Facts whose bytes are those that lie below their holder's name."""
 
@@ -339,3 +337,18 @@ def measured_anew(
     elif isinstance(fact, ViewsPinStorage):
         changes |= {"views": round(times * fact.views), "used_bytes": round(times * fact.used_bytes)}
     return replace(fact, **changes)
+
+
+def carried_on(fact: KeptOutputs, batch: int, risen_bytes: int) -> KeptOutputs:
+    """A fact as of the end of the run, where its holder may have gone before that, as a variable does.
+
+    Args:
+        fact: As it was measured last.
+        batch: The newest.
+        risen_bytes: By how much the floor rose since: no more than that came.
+    """
+    if fact.final or not fact.bytes:
+        return replace(fact, batch=batch)
+    more = min(round(fact.bytes_per_batch * (batch - fact.batch)), max(risen_bytes, 0))
+    tensors = fact.tensors + round(more / fact.bytes * fact.tensors)
+    return replace(fact, batch=batch, bytes=fact.bytes + more, tensors=tensors)

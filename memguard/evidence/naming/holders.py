@@ -18,7 +18,7 @@ from memguard.evidence.naming.groups import Group, aliases_among, find_caller, g
 from memguard.evidence.naming.names import NAMES, capacity_of, cells_of, innermost, place_of, text_of
 from memguard.evidence.naming.statements import find_cause, numbered_attribute
 from memguard.heap.children import ChildReader, Via
-from memguard.heap.containers import container_of, length_of
+from memguard.heap.containers import container_of, has_tensor_keys, length_of
 from memguard.heap.frames import function_key, user_frames
 from memguard.heap.roots import roots_by_collector, roots_of
 from memguard.heap.snapshot import FAILURES, HeapSnapshot, unsampled_tensors
@@ -130,7 +130,8 @@ class HolderSearch:
         if graph:
             context = self._context_of(self._stage)
         else:
-            context = SearchContext(graph=False, numbers=filled and not tensors, cells=self.cells)
+            numbers = filled and (not tensors or has_tensor_keys(link.value))
+            context = SearchContext(graph=False, numbers=numbers, cells=self.cells)
         self._set_cause(group, leaf.trail(), context)
         return _holder(group).place
 

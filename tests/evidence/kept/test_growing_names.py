@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import linecache
 import weakref
 from collections.abc import Callable, Iterator
@@ -512,3 +513,51 @@ def test_what_is_copied_to_the_host_is_told_as_kept_there(tmp_path: Path) -> Non
     states = States()
     [found] = trained(tmp_path, 100, lambda *_: states.add(), "virtual:256MiB")
     assert (found.code, found.holder) == ("MG701", "States.tokens")
+
+
+def test_tensors_that_are_keys_are_counted_to_the_end_though_their_dict_is_gone_by_then(tmp_path: Path) -> None:
+    """A tensor is equal to itself alone: each row is another key, and keeps its batch."""
+    model, batches = nn.Linear(400, 64), 90
+
+    def train() -> None:
+        counts: dict[torch.Tensor, int] = {}
+        for _ in range(batches):
+            rows = torch.rand(96, 400)
+            model(rows).sum().backward()
+            model.zero_grad()
+            for row in rows:
+                counts[row] = counts.get(row, 0) + 1
+
+    with memguard.watch(model, device="virtual:512MiB", logdir=tmp_path, quiet=True) as guard:
+        train()
+    [found] = guard.findings
+    assert found.holder == "counts" and found.bytes is not None
+    assert abs(found.bytes - batches * 96 * 400 * 4) <= 0.1 * batches * 96 * 400 * 4
+    assert found.line is not None and "counts.get" in linecache.getline(__file__, found.line)
+
+
+class Streams:
+    """Begins a pass through shuffled rows, and keeps those that nobody went through to the end."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.rows, self.begun = rows, list[Iterator[torch.Tensor]]()
+
+    def begin(self) -> Iterator[torch.Tensor]:
+        self.begun.append(self._walk())
+        return self.begun[-1]
+
+    def _walk(self) -> Iterator[torch.Tensor]:
+        order = self.rows[torch.randperm(len(self.rows))]
+        yield from order.split(32)
+
+
+def test_generators_are_named_by_the_list_that_keeps_them(tmp_path: Path) -> None:
+    """Not by the variable that each of them has."""
+    model, streams = nn.Linear(256, 64), Streams(torch.rand(1200, 256))
+    with memguard.watch(model, device="virtual:512MiB", logdir=tmp_path, quiet=True) as guard:
+        for _ in range(14):
+            for rows in itertools.islice(streams.begin(), 8):
+                model(rows).sum().backward()
+                model.zero_grad()
+    [found] = guard.findings
+    assert found.holder == "Streams.begun"
