@@ -181,7 +181,7 @@ def _gradients(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 def _kept(step: Link, found: dict[Name, Kept]) -> tuple[Name, Kept]:
     """The name of a step, and its entry."""
-    name, length = name_of(step), _length_below(step)
+    name, length = name_of(step), _length_below(step.value)
     kept = found.get(name)
     if kept is None:
         above = step.trail()[:-1]
@@ -198,13 +198,13 @@ def _kept(step: Link, found: dict[Name, Kept]) -> tuple[Name, Kept]:
     return name, kept
 
 
-def _length_below(step: Link) -> int:
+def _length_below(value: Any, depth: int = DEPTH) -> int:
     """Elements of a container, or answers of a cache; of a few lists that are longer than so few, those of all."""
-    if type(step.value) is LRU_CACHE:
-        return int(step.value.cache_info().currsize)
-    length = length_of(step.value) if container_of(type(step.value)) is not None else 0
-    if 0 < length <= FULL:
-        inner = [length_of(element) for element in elements_of(unwrapped(step.value))]
+    if type(value) is LRU_CACHE:
+        return int(value.cache_info().currsize)
+    length = length_of(value) if container_of(type(value)) is not None else 0
+    if 0 < length <= FULL and depth > 0:
+        inner = [_length_below(element, depth - 1) for element in elements_of(unwrapped(value))]
         if max(inner, default=0) > length:
             return sum(inner)
     return length
