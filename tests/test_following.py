@@ -187,6 +187,23 @@ def test_garbage_that_nothing_collects_piles_up_to_the_end(is_collected: bool, c
     assert isinstance(fact, FreedByCollector) and (fact.circles, fact.bytes) == (circles, circles * 4 * KIB)
 
 
+def test_copies_that_come_more_rarely_than_at_last_are_counted_on_by_the_floor() -> None:
+    """Two came within three batches, and one in twenty since: those that were counted stay."""
+    follow = GrowthAttribution()
+    copies = ModelCopies(
+        **{"batch": 9, "stage": Stage.TRAIN, "place": PLACE, "copies": 1, "bytes": 100 * KIB},
+        holders=("kept",),
+        averaged=False,
+    )
+    run(follow, 0, 9, 10 * KIB)
+    follow.learn(copies)
+    run(follow, 10, 12, 30 * KIB, begin=100 * KIB)
+    follow.learn(replace(copies, batch=12, copies=2, bytes=200 * KIB))
+    run(follow, 13, 32, 25 * KIB, begin=190 * KIB)
+    fact = newest(follow)
+    assert isinstance(fact, ModelCopies) and (fact.copies, fact.bytes) == (7, 700 * KIB)
+
+
 @pytest.mark.parametrize(("seen", "at_end"), [((2, 4, 6), 26), ((2, 4, 3, 4), 4)])
 def test_copies_that_were_fewer_once_are_not_counted_on(seen: tuple[int, ...], at_end: int) -> None:
     """A list of one round's updates fills and is gone, while something else makes the floor rise."""

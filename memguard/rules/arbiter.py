@@ -45,7 +45,7 @@ SUPERSEDES: Final[Mapping[str, Mapping[str, Relation]]] = {
     "MG308": {"MG301": Relation.HOLDER, "MG313": Relation.HOLDER, "MG501": Relation.HOLDER},
     "MG704": {"MG701": Relation.HOLDER},
     "MG313": {"MG303": Relation.HOLDER, "MG304": Relation.HOLDER, "MG305": Relation.HOLDER, "MG308": Relation.HOLDER},
-    "MG307": {"MG301": Relation.PLACE, "MG303": Relation.NAMED, "MG304": Relation.NAMED},
+    "MG307": {"MG313": Relation.HOLDER, "MG301": Relation.PLACE, "MG303": Relation.NAMED, "MG304": Relation.NAMED},
 }
 """Which rule's word goes before which other's, and where both must be found for that."""
 

@@ -166,7 +166,8 @@ class AttributedGrowth:
                 return fact
             share = min(max(rise, 0) / more, 1.0) if more > 0 else 1.0
         had, late = fact.kept_bytes, rate * self._lag
-        if later >= self._span:  # where each holds less than it seemed, others hold the rest too
+        # Where each holds less than it seemed, others hold the rest too; what comes now and then was counted.
+        if later >= self._span and not isinstance(fact, NOW_AND_THEN):
             more = share * (had + late + more) - had
         else:
             more = late + share * more
