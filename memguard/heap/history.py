@@ -157,7 +157,11 @@ class HeapHistory:
         return rate >= PER_BATCH and math.isclose(rate, before, rel_tol=SAME_RATE)
 
     def meet_tensor(self, link: Link, nbytes: int) -> None:
-        """One tensor at its place, and the bytes of its storage."""
+        """One tensor at its place, and the bytes of its storage.
+
+        Of a part of a storage only what it shows counts: another row is no growth, whatever batch it is of.
+        """
+        nbytes = min(nbytes, link.value.numel() * link.value.element_size())
         node, nodes, graph = link.value.grad_fn, 0, None
         if node is not None:
             if self._graphs >= MAX_GRAPHS:

@@ -187,6 +187,8 @@ class OutputsAccumulate(Rule, code="MG301", name="outputs-accumulate"):
         if fact.capacity is not None and overfills:
             full = fact.capacity * fact.bytes // fact.tensors
             more += f"; its limit of {fact.capacity:,} comes to {format_bytes(full)}, more than there is room for"
+        elif fact.capacity is not None and fact.tensors >= fact.capacity:
+            more = "; it is full, and grows no further"
         elif left and more:
             more += f"; {plural(left, 'batch')} to come bring {format_bytes(left * fact.bytes_per_batch)} more"
         yield self.claim(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from memguard.records.facts import GatheredWeights, KeptOutputs, ModelCopies, RetainedGraphs
 from memguard.records.findings import Severity
 from memguard.records.stats import Stage
@@ -70,6 +72,14 @@ def test_a_memory_of_so_many_samples_that_fit_is_no_warning() -> None:
     }
     severities = {capacity: found[0].severity for capacity, found in judged.items()}
     assert severities == {20: Severity.INFO, 40: Severity.INFO, 60: Severity.WARNING, None: Severity.WARNING}
+
+
+@pytest.mark.parametrize(("tensors", "says"), [(64, "it is full, and grows no further"), (63, "more with every batch")])
+def test_what_is_full_grows_no_further(tensors: int, says: str) -> None:
+    """A window of the last rows, say; short of its limit it still grows."""
+    window = replace(KEPT, tensors=tensors, capacity=64, bytes=256 * MIB, bytes_per_batch=16.0 * MIB, bounded=True)
+    (found,) = judge(OutputsAccumulate(), record(0), window, run=run_of(peak_bytes=10 * GIB))
+    assert says in found.message and found.severity is Severity.INFO
 
 
 def test_a_limit_beyond_the_device_is_none() -> None:
