@@ -1,4 +1,4 @@
-"""Owners of device memory: parameters, gradients, optimizer states, buffers, the batch, the rest."""
+"""Owners of device memory: parameters, gradients, optimizer states, buffers, the rest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class Owners:
     gradients_bytes: int
     optimizer_bytes: int
     buffers_bytes: int
-    batch_bytes: int
     other_bytes: int | None
     """Activations, kept outputs and all else: the allocated bytes less the owners above."""
 
@@ -38,7 +37,6 @@ class Owners:
 def count_owners(
     models: Iterable[nn.Module],
     optimizers: Iterable[torch.optim.Optimizer] = (),
-    batch: object = None,
     *,
     allocated_bytes: int | None = None,
     device_type: str | None = None,
@@ -48,7 +46,6 @@ def count_owners(
     Args:
         models: Root models.
         optimizers: Their optimizers.
-        batch: The batch on the device, if somebody has it.
         allocated_bytes: All that is allocated, for the rest.
         device_type: ``"cuda"`` to leave out what lies elsewhere; None counts everything (the virtual GPU, the CPU).
     """
@@ -72,14 +69,12 @@ def count_owners(
     gradients_bytes = count(gradients_of(parameters))
     optimizer_bytes = count(tensor for optimizer in optimizers for tensor in state_of(optimizer))
     buffers_bytes = count(buffer for model in models for buffer in buffers_of(model))
-    batch_bytes = count(tensors_in(batch)) if batch is not None else 0
-    known = parameters_bytes + gradients_bytes + optimizer_bytes + buffers_bytes + batch_bytes
+    known = parameters_bytes + gradients_bytes + optimizer_bytes + buffers_bytes
     return Owners(
         parameters_bytes=parameters_bytes,
         gradients_bytes=gradients_bytes,
         optimizer_bytes=optimizer_bytes,
         buffers_bytes=buffers_bytes,
-        batch_bytes=batch_bytes,
         other_bytes=None if allocated_bytes is None else max(allocated_bytes - known, 0),
     )
 

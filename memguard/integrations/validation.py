@@ -37,7 +37,6 @@ class _Root:
     """Depth of the forward that runs under the guard; 0 is none."""
     lookout: Lookout | None = None
     observe: bool = False
-    prevented: int = 0
     told: set[tuple[str | None, int | None]] = field(default_factory=set)
 
 
@@ -180,7 +179,6 @@ class ValidationGuard:
             root.guard.saw_engine_inside()
             return
         root.guard.passed()
-        root.prevented += 1
         self._tell(model, root)
 
     def explain(self, error: BaseException) -> None:
@@ -214,7 +212,6 @@ class ValidationGuard:
                     place=place,
                     module=name,
                     count=0,
-                    forwards=root.prevented,
                     first_batch=batch,
                     prevented=True,
                 )

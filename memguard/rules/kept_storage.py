@@ -164,9 +164,10 @@ class OutputsAccumulate(Rule, code="MG301", name="outputs-accumulate"):
         self._snapshots.learn(fact)
         if not isinstance(fact, KeptOutputs) or not is_pile(fact) or fact.cached or fact.weights:
             return  # MG501 tells of caches, MG308 of models
-        left, overfills = fact.batches_left, _overfills(fact, run)
-        if overfills:
+        overfills = fact.capacity is not None and room_of(run) is not None and not fits(fact, run)
+        if overfills:  # its limit might as well be none
             fact = replace(fact, bounded=False)
+        left = fact.batches_left
         if left is None:
             left = self._left(fact.stage, run) if fact.bounded or fact.stage.evaluates else run.batches_left
         severity = Severity.WARNING if never_stops(fact, run) else Severity.INFO
@@ -236,11 +237,6 @@ def fits(fact: KeptOutputs, run: Run) -> bool:
     if fact.capacity is None or room is None:
         return False
     return max(fact.capacity - fact.tensors, 0) * fact.bytes / fact.tensors <= room
-
-
-def _overfills(fact: KeptOutputs, run: Run) -> bool:
-    """Whether its limit is known, and is more than there is room for: it might as well have none."""
-    return fact.capacity is not None and room_of(run) is not None and not fits(fact, run)
 
 
 def what_is_kept(fact: KeptOutputs) -> str:

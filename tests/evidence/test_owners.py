@@ -18,20 +18,18 @@ from memguard.records.stats import Stage
 
 
 def test_each_storage_counts_once_for_its_owner() -> None:
-    """Parameters, gradients, optimizer state, buffers and the batch add up exactly; shared weights count once."""
+    """Parameters, gradients, optimizer state and buffers add up exactly; shared weights count once."""
     model = nn.Sequential(nn.Linear(8, 8, bias=False), nn.BatchNorm1d(8))
     model.add_module("tied", nn.Linear(8, 8, bias=False))
     model[2].weight = model[0].weight
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    batch = {"x": torch.randn(4, 8), "y": [torch.zeros(4)]}
-    model(batch["x"]).sum().backward()
+    model(torch.randn(4, 8)).sum().backward()
     optimizer.step()
-    owners = count_owners([model], [optimizer], batch, allocated_bytes=10_000)
+    owners = count_owners([model], [optimizer], allocated_bytes=10_000)
     weights = (64 + 8 + 8) * 4
     assert owners.parameters_bytes == owners.gradients_bytes == owners.optimizer_bytes == weights
     assert owners.buffers_bytes == (8 + 8) * 4 + 8
-    assert owners.batch_bytes == (32 + 4) * 4
-    assert owners.other_bytes == 10_000 - 3 * weights - owners.buffers_bytes - owners.batch_bytes
+    assert owners.other_bytes == 10_000 - 3 * weights - owners.buffers_bytes
     assert count_owners([model]).other_bytes is None
 
 

@@ -68,9 +68,7 @@ class Forecasted:
 )
 def test_a_miss_is_put_down_to_the_owner_that_differs_most(peak, told):
     """Of those that stay between batches, or of what comes and goes; nothing is said within a per cent."""
-    held = Owners(
-        parameters_bytes=100, gradients_bytes=0, optimizer_bytes=200, buffers_bytes=0, batch_bytes=0, other_bytes=None
-    )
+    held = Owners(parameters_bytes=100, gradients_bytes=0, optimizer_bytes=200, buffers_bytes=0, other_bytes=None)
     found = Forecasted(peak, (Share(name="parameters", bytes=100), Share(name="optimizer states", bytes=400)))
     assert missed_text(found, 1000, held) == told
 

@@ -125,8 +125,8 @@ EVIDENCE: dict[str, Evidence] = {
     "MG104": told_by(GradientsWithGraph(**AT, parameters=12, bytes=40 * MIB)),
     "MG105": told_by(FunctionContextHolds(**AT, function_name="Square", attributes=("x",), bytes=8 * MIB, cycle=False)),
     "MG106": told_by(MicroBatchGraphs(**AT, graphs=7, bytes=200 * MIB, saves=True, peak_bytes=600 * MIB)),
-    "MG201": told_by(UnusedGraphs(**AT, module="Net", count=3, forwards=4, bytes=800 * MIB)),
-    "MG202": told_by(UnusedGraphs(**AT, module="Teacher", count=5, forwards=5, bytes=800 * MIB, frozen=True)),
+    "MG201": told_by(UnusedGraphs(**AT, module="Net", count=3, bytes=800 * MIB)),
+    "MG202": told_by(UnusedGraphs(**AT, module="Teacher", count=5, bytes=800 * MIB, frozen=True)),
     "MG301": told_by(
         record(0),
         KeptOutputs(

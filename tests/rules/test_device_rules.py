@@ -366,9 +366,7 @@ def test_a_bound_beyond_the_memory_is_told(capacity: int | None, per_batch: floa
 @pytest.mark.parametrize(("per_batch", "told"), [(2 * MIB, [Severity.INFO]), (1024, [])])
 def test_a_cache_by_key_is_a_remark_while_nobody_knows_its_keys(per_batch: int, told: list[Severity]) -> None:
     """Each sample under its augmentation's random numbers: nothing ever comes twice."""
-    cache = KeptOnHost(
-        **AT, elements=12, bytes=12 * per_batch, bytes_per_batch=per_batch, kind="dict", bounded=True, by_key=True
-    )
+    cache = KeptOnHost(**AT, elements=12, bytes=12 * per_batch, bytes_per_batch=per_batch, bounded=True, by_key=True)
     assert [finding.severity for finding in judge(HostGrowth(), cache)] == told
     assert judge(HostGrowth(), replace(cache, by_key=False)) == []
 

@@ -87,7 +87,7 @@ def test_a_circle_through_a_context_is_not_told_as_somebody_out_of_sight() -> No
     """Where MG105 named the context that keeps its own output, graphs that nobody seems to keep are its own."""
     when = {name: value for name, value in AT.items() if name != "place"}
     nobody = RetainedGraphs(**when, graphs=9, first_batch=0, last_batch=8, optimizer_steps=3)
-    context = FunctionContextHolds(**AT, function_name="Swish", attributes=("y",), bytes=MIB, cycle=True, count=1)
+    context = FunctionContextHolds(**AT, function_name="Swish", attributes=("y",), bytes=MIB, cycle=True)
     assert [finding.code for finding in judge(RetainedGraph(), nobody)] == ["MG101"]
     assert judge(RetainedGraph(), context, nobody) == []
     assert len(judge(RetainedGraph(), replace(context, cycle=False), nobody)) == 1
@@ -108,7 +108,7 @@ def test_gradients_with_a_graph_that_the_program_takes_away_are_a_remark() -> No
 
 def test_parts_that_one_call_runs_through_are_one_finding() -> None:
     """A second model at the same line is the same cause; one at another line is another, and a growing count is not."""
-    fact = UnusedGraphs(**AT, module="Linear", count=4, forwards=4)
+    fact = UnusedGraphs(**AT, module="Linear", count=4)
     same = [fact, replace(fact, module="Sequential"), replace(fact, count=64)]
     other = replace(fact, module="Sequential", place=replace(PLACE, line=99))
     assert [f.line for f in judge(EvalGraph(), *same, other)] == [41, 41, 99]
@@ -118,7 +118,7 @@ def test_parts_that_one_call_runs_through_are_one_finding() -> None:
 
 def test_one_call_of_a_trained_model_is_no_forgotten_eval() -> None:
     """Its values are used; a row of calls in training mode that nobody uses is an evaluation."""
-    fact = UnusedGraphs(**AT, module="Critic", count=3, forwards=4, bytes=GIB, training=True)
+    fact = UnusedGraphs(**AT, module="Critic", count=3, bytes=GIB, training=True)
     (row,) = judge(EvalGraph(), fact)
     assert "model.eval()" in row.advice
     (call,) = judge(EvalGraph(), replace(fact, alone=True))
@@ -127,7 +127,7 @@ def test_one_call_of_a_trained_model_is_no_forgotten_eval() -> None:
 
 def test_a_graph_that_dies_in_training_is_a_warning_where_the_peak_would_miss_it() -> None:
     """That of one layer, of which only the values are wanted, is a remark."""
-    fact = UnusedGraphs(**AT, module="Embedding", count=4, forwards=5, bytes=256 * MIB, training=True)
+    fact = UnusedGraphs(**AT, module="Embedding", count=4, bytes=256 * MIB, training=True)
     found = [judge(EvalGraph(), fact, run=run_of(peak_bytes=peak)) for peak in (2 * GIB, 20 * GIB)]
     assert [one.severity for (one,) in found] == [Severity.WARNING, Severity.INFO]
 
@@ -144,9 +144,7 @@ def test_the_graph_of_a_derivative_is_a_warning_where_it_is_a_part_of_the_device
     nbytes: int, severity: Severity
 ) -> None:
     """Three per cent of it; and the advice is never no_grad, under which the derivative would fail."""
-    (finding,) = judge(
-        EvalGraph(), UnusedGraphs(**AT, module="Net", count=3, forwards=4, bytes=nbytes, derivative=True)
-    )
+    (finding,) = judge(EvalGraph(), UnusedGraphs(**AT, module="Net", count=3, bytes=nbytes, derivative=True))
     assert finding.severity is severity and "no_grad" not in finding.advice and "create_graph" in finding.advice
 
 

@@ -25,7 +25,7 @@ from memguard.rules.kept_storage import views_are_much
 from tests.rules.evidence import AT, GIB, MIB, PLACE, judge, record, run_of, weighed
 
 RULES = {rule.code: rule for rule in ALL_RULES}
-MADE = SurvivingAllocations(**AT, allocations=16, bytes=16 * 24 * MIB, batches=8)
+MADE = SurvivingAllocations(**AT, bytes=16 * 24 * MIB, batches=8)
 CAST = replace(MADE, place=replace(PLACE, line=23), allocations=8, bytes=8 * 12 * MIB)
 OTHER = replace(CAST, place=replace(PLACE, line=25))
 GROWTH = [record(i, allocated_end_bytes=4 * GIB + 40 * i * MIB) for i in range(300)]
@@ -128,7 +128,7 @@ def test_a_curve_whose_cause_is_told_is_not_told_again() -> None:
     assert judge(RULES["MG501"](), cycle, curve) == []
     context = FunctionContextHolds(**AT, function_name="Gate", attributes=("out",), bytes=MIB, cycle=True)
     assert judge(RULES["MG501"](), context, curve) == []
-    teacher = UnusedGraphs(**AT, module="Net", count=4, forwards=4, frozen=True, gradients_bytes=4 * GIB)
+    teacher = UnusedGraphs(**AT, module="Net", count=4, frozen=True, gradients_bytes=4 * GIB)
     (told,) = judge(RULES["MG202"](), teacher)
     assert [claim.code for claim in settle([alone, told])] == ["MG202"]
 

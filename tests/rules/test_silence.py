@@ -39,8 +39,8 @@ SILENT: dict[str, Evidence] = {
     "MG104": told_by(GRAPHS),
     "MG105": told_by(GRAPHS),
     "MG106": told_by(GRAPHS),
-    "MG201": told_by(UnusedGraphs(**AT, module="Teacher", count=5, forwards=5, frozen=True)),
-    "MG202": told_by(UnusedGraphs(**AT, module="Net", count=3, forwards=4)),
+    "MG201": told_by(UnusedGraphs(**AT, module="Teacher", count=5, frozen=True)),
+    "MG202": told_by(UnusedGraphs(**AT, module="Net", count=3)),
     "MG301": told_by(record(0), KeptOutputs(**AT, tensors=5, first_batch=0, bytes=GIB, bytes_per_batch=200.0 * MIB)),
     "MG302": told_by(ViewsPinStorage(**AT, views=20, used_bytes=300 * MIB, pinned_bytes=900 * MIB)),
     "MG303": told_by(*[PreviousOutputsAlive(**AT, bytes=2 * GIB, peak_in_forward=False)] * 3),
@@ -167,7 +167,7 @@ def test_a_checkpoint_is_a_warning_where_it_matters() -> None:
 
 def test_a_guarded_evaluation_is_still_told() -> None:
     """Where the guard prevents the graph, MG201 says so, and that memguard does it."""
-    (finding,) = judge(RULES["MG201"](), UnusedGraphs(**AT, module="Net", count=0, forwards=1, prevented=True))
+    (finding,) = judge(RULES["MG201"](), UnusedGraphs(**AT, module="Net", count=0, prevented=True))
     assert finding.severity is Severity.WARNING
     assert "memguard does it for you" in finding.message
 

@@ -47,7 +47,7 @@ def test_a_growth_without_a_beginning_is_as_old_as_the_run() -> None:
     """The batches of the warm-up are not judged, and those after them show nothing else."""
     (told,) = judge(RULES["MG501"](), *GROWS)
     assert told.since == 0 and told.batch > WARM_UP
-    line = SurvivingAllocations(**AT, allocations=16, bytes=16 * 40 * MIB, batches=8)
+    line = SurvivingAllocations(**AT, bytes=16 * 40 * MIB, batches=8)
     late = [replace(each, batch=each.batch + 100) for each in GROWS]
     (told,) = judge(RULES["MG501"](), line, *late)
     assert told.since == told.batch == line.batch  # the line was seen before what it explains was judged
@@ -56,10 +56,10 @@ def test_a_growth_without_a_beginning_is_as_old_as_the_run() -> None:
 @pytest.mark.parametrize(
     ("code", "evidence", "since"),
     [
-        ("MG201", told_by(UnusedGraphs(**AT, module="Net", count=3, forwards=4, first_batch=2)), 2),
-        ("MG201", told_by(UnusedGraphs(**AT, module="Net", count=3, forwards=4)), None),
-        ("MG201", told_by(UnusedGraphs(**AT, module="Net", count=3, forwards=4, first_batch=2, training=True)), 2),
-        ("MG202", told_by(UnusedGraphs(**AT, module="Net", count=5, forwards=5, first_batch=2, frozen=True)), 2),
+        ("MG201", told_by(UnusedGraphs(**AT, module="Net", count=3, first_batch=2)), 2),
+        ("MG201", told_by(UnusedGraphs(**AT, module="Net", count=3)), None),
+        ("MG201", told_by(UnusedGraphs(**AT, module="Net", count=3, first_batch=2, training=True)), 2),
+        ("MG202", told_by(UnusedGraphs(**AT, module="Net", count=5, first_batch=2, frozen=True)), 2),
         ("MG701", told_by(KEPT), 28),
         ("MG701", told_by(*HOST_GROWS), 0),
         ("MG701", told_by(*(replace(each, host_rss_bytes=GIB) for each in HOST_GROWS[:32]), *HOST_GROWS[32:]), 15),

@@ -83,7 +83,6 @@ class CyclesProbe(CollectorProbe):
                     attributes=attributes,
                     bytes=found.bytes,
                     cycle=True,
-                    count=len(freed),
                 )
             )
         else:

@@ -281,7 +281,6 @@ class InnerFrozenProbe(Probe):
                     place=part.place,
                     module=part.name,
                     count=told,
-                    forwards=part.calls,
                     bytes=part.bytes,
                     gradients_bytes=sum(storages_of(gradients).values()) if gradients else None,
                     frozen=True,

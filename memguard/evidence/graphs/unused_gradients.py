@@ -140,7 +140,6 @@ _EVENTS = ("on_forward_end", "on_optimizer_step_start")
 class _Line:
     """The calls of one model on one line."""
 
-    forwards: int = 0
     dropped: int = 0
     bytes: int | None = None
 
@@ -195,7 +194,6 @@ class DroppedGradientsProbe(Probe):
         self._open.append((mark, weakref.ref(module), site))
         line = self._lines.get((number, site))
         if line is not None:
-            line.forwards += 1
             line.bytes = line.bytes or graph_bytes(module, output)
 
     def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
@@ -250,7 +248,6 @@ class DroppedGradientsProbe(Probe):
                 place=place,
                 module=type(module).__name__,
                 count=line.dropped,
-                forwards=line.forwards,
                 bytes=line.bytes,
                 frozen=True,
                 dropped=True,

@@ -130,7 +130,6 @@ class TrainingPassesProbe(Probe):
                 place=place,
                 module=type(module).__name__,
                 count=len(row),
-                forwards=len(row) + 1,
                 first_batch=row[0].mark.batch,
                 # What a function keeps until it ends dies together: this forward may be training's, of another size.
                 bytes=graph_bytes(module, output) if place == call_site() else None,
@@ -240,7 +239,6 @@ class DerivativesProbe(Probe):
                 place=replace(place, holder=name, source=source),
                 module=type(module).__name__ if module is not None else "the loss",
                 count=line.unused,
-                forwards=line.unused,
                 first_batch=line.first_batch,
                 bytes=nbytes,
                 derivative=True,

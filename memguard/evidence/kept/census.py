@@ -15,7 +15,7 @@ from memguard.evidence.kept.copies import MAX_PARTS
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import NAMES, capacity_of, innermost
 from memguard.heap.children import Via
-from memguard.heap.containers import container_of, latest_of, length_of, modules_in, newest_of, sample_of, tensors_in
+from memguard.heap.containers import latest_of, length_of, modules_in, newest_of, sample_of, tensors_in
 from memguard.heap.host_sizes import HostSize, host_size, is_from_worker
 from memguard.heap.walk import Link
 from memguard.records.facts import NOWHERE, Place
@@ -30,8 +30,6 @@ class ContainerGrowth:
     """A container that got longer, or heavier, between two counts."""
 
     place: Place
-    kind: str
-    """Like ``"list"``."""
     elements: int
     """By how many it grew."""
     bytes: int
@@ -105,8 +103,8 @@ def find_growth(
             continue
         fresh = max(longer - now.repeated, 0)
         grown = now.bytes * fresh // max(now.length - now.repeated, 1)
-        kind, others = container_of(type(link.value)) or "object", alike[_name_of(link)]
-        growth = ContainerGrowth(NOWHERE, kind, longer, grown, alike=others)
+        others = alike[_name_of(link)]
+        growth = ContainerGrowth(NOWHERE, longer, grown, alike=others)
         copies = copied(newest_of(link.value)) * longer
         if copies > 2 * grown:
             growth = replace(growth, bytes=copies, copy_bytes=copies // longer)

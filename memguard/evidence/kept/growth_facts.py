@@ -187,7 +187,6 @@ class GrownContainers:
                 bytes=nbytes,
                 bytes_per_batch=nbytes / batches,
                 first_batch=max(watch.batch - passed, 0),
-                kind=growth.kind,
                 bounded=bounded,
                 by_key=bounded and not self._is_bounded(growth, without=Bound.ENDS_LAST | Bound.KEYED),
                 from_workers=growth.from_worker,

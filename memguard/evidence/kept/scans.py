@@ -288,6 +288,5 @@ def _of_block(watch: ProbeContext, place: Place, found: ObjectGrowth) -> Fact:
         bytes=found.bytes,
         bytes_per_batch=found.bytes / found.batches,
         first_batch=max(watch.batch - found.since, 0),
-        kind="array",
         bounded=bool(bounds_of(place.file, place.line, place.holder, evaluates=watch.stage.evaluates)),
     )

@@ -15,7 +15,7 @@ from typing import final
 import torch
 
 from memguard.evidence.naming.groups import Group, aliases_among, find_caller, grouped, is_given, passes_on, ranked
-from memguard.evidence.naming.names import NAMES, capacity_of, cells_of, innermost, place_of, text_of
+from memguard.evidence.naming.names import NAMES, cells_of, innermost, place_of, text_of
 from memguard.evidence.naming.statements import find_cause, numbered_attribute
 from memguard.heap.children import ChildReader, Via
 from memguard.heap.containers import container_of, has_tensor_keys, length_of
@@ -57,8 +57,6 @@ class Holder:
     """False for a call that only may store what it is given."""
     exception: bool = False
     """Whether what is held is an exception, whose traceback leads to the tensors."""
-    capacity: int | None = None
-    """Of the likeliest holder of graphs: how many elements it may come to have, where that is known for certain."""
     container: int | None = None
     """Id of the longest container on the way, only good while that lives."""
 
@@ -236,8 +234,7 @@ class HolderSearch:
             self._set_cause(group, group.leaves[-1].trail(), context)
         is_passing = functools.partial(passes_on, frames=self.frames, sources=self.sources)
         causes = ranked(groups[:MAX_GROUPS], passes, is_passing, functools.partial(is_given, frames=self.frames))
-        found_holders = _merged(_holder(group) for group in causes)
-        return (_limited(found_holders[0], causes[0]), *found_holders[1:]) if graph and found_holders else found_holders
+        return _merged(_holder(group) for group in causes)
 
 
 def _holder(group: Group) -> Holder:
@@ -265,17 +262,6 @@ def _holder(group: Group) -> Holder:
         container=id(longest) if length else None,
         exception=any(issubclass(type(item.value), FAILURES) for item in trail),
     )
-
-
-def _limited(holder: Holder, group: Group) -> Holder:
-    """A holder with the number of elements at which something stops it from growing.
-
-    It is the longest container on the way: its elements may be tuples, dictionaries.
-    """
-    trail, place = group.leaves[-1].trail(), holder.place
-    below = [link for link in trail[trail.index(group.link) :] if container_of(type(link.value)) is not None]
-    container = max(below, key=lambda link: length_of(link.value), default=None)
-    return replace(holder, capacity=capacity_of(container, place.file, place.holder)) if holder.grows else holder
 
 
 def _merged(holders: Iterable[Holder]) -> tuple[Holder, ...]:

@@ -154,10 +154,8 @@ class HistoryProbe(Probe):
         batches, times = BATCHES[self._looks - 1], TIMES[self._looks - 1]
         found = surviving(timeline, at_least=times, newest=len(timeline) // batches)
         found = found or swelling(timeline, at_least=times)
-        for place, count, nbytes in found[:3]:
-            self.report(
-                SurvivingAllocations(**self.watch.now, place=place, allocations=count, bytes=nbytes, batches=batches)
-            )
+        for place, _, nbytes in found[:3]:
+            self.report(SurvivingAllocations(**self.watch.now, place=place, bytes=nbytes, batches=batches))
 
 
 def surviving(timeline: AllocationTimeline, *, at_least: int, newest: int = 0) -> list[tuple[Place, int, int]]:

@@ -78,7 +78,6 @@ class FunctionContextHolds(Fact):
     bytes: int
     cycle: bool
     """Whether one of them is the function's own output: only the garbage collector frees that."""
-    count: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +88,6 @@ class UnusedGraphs(Fact):
     """Class of the model."""
     count: int
     """Unused graphs so far."""
-    forwards: int
     first_batch: int | None = None
     """The batch that built the first of them, where that is known."""
     bytes: int | None = None

@@ -17,7 +17,6 @@ class KeptOnHost(Fact):
     bytes_per_batch: float
     first_batch: int | None = None
     """The batch from which on it grew, as far as that is known."""
-    kind: str = "list"
     bounded: bool = False
     """Whether the source empties or limits it, as far as it shows."""
     by_key: bool = False

@@ -175,7 +175,6 @@ class GrowingParameters(Fact):
 class SurvivingAllocations(Fact):
     """A line whose allocations outlive the batches that made them, from the allocation history."""
 
-    allocations: int
     bytes: int
     batches: int
 
