@@ -93,7 +93,14 @@ def state_tensors(name: str, group: dict[str, Any]) -> int | None:
     return None if tensors is None else tensors + bool(group.get("amsgrad"))
 
 
+def named_states(optimizer: torch.optim.Optimizer) -> Iterator[tuple[object, object, torch.Tensor]]:
+    """The tensors of an optimizer's state, each with its parameter and its key."""
+    for parameter, state in list(vars(optimizer).get("state", {}).items()):
+        for key, value in list(state.items()) if issubclass(type(state), dict) else [("state", state)]:
+            for tensor in tensors_in(value, 3, most=MAX_OF_ONE):
+                yield parameter, key, tensor
+
+
 def state_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    """The tensors of an optimizer's state."""
-    for state in list(vars(optimizer).get("state", {}).values()):
-        yield from tensors_in(state, 3, most=MAX_OF_ONE)
+    """The same without names."""
+    return (tensor for _, _, tensor in named_states(optimizer))

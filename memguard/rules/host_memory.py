@@ -12,7 +12,6 @@ from memguard.records.stats import BatchRecord, Run, SlowStats
 from memguard.rules.finding_text import holder, plural
 from memguard.rules.growth_test import REACH
 from memguard.rules.host_growth import SampledGrowth, free_bytes, left
-from memguard.rules.host_growth import left as told_left
 from memguard.rules.interface import READINGS, Rule
 from memguard.text.units import format_bytes
 
@@ -140,13 +139,13 @@ class PinnedGrowth(Rule, code="MG703", name="pinned-growth", hears=READINGS):
         free = free_bytes(run.slow)
         if isinstance(fact, KeptOnHost) and fact.pinned and not fact.bounded:
             self._named = True
-            left = run.batches_left
-            fills = free is not None and left is not None and fact.bytes_per_batch * left > free
+            batches = run.batches_left
+            fills = free is not None and batches is not None and fact.bytes_per_batch * batches > free
             yield self.claim(
                 fact,
                 Severity.WARNING if fills else Severity.INFO,
                 f"{holder(fact.place)} keeps pinned tensors of {format_bytes(fact.bytes_per_batch)} more with every "
-                f"batch: nothing of that can be swapped{told_left(free)}.",
+                f"batch: nothing of that can be swapped{left(free)}.",
                 "keep ordinary tensors and pin each batch just before its copy, or bound how many are kept.",
                 nbytes=fact.bytes,
                 bytes_per_batch=fact.bytes_per_batch,
@@ -158,7 +157,7 @@ class PinnedGrowth(Rule, code="MG703", name="pinned-growth", hears=READINGS):
                 Severity.INFO,
                 f"the cache of pinned host memory grew from {format_bytes(fact.before_bytes)} to "
                 f"{format_bytes(fact.bytes)} since batch {fact.since_batch}, of which "
-                f"{format_bytes(fact.active_bytes)} are in use: it keeps a block for every size{told_left(free)}.",
+                f"{format_bytes(fact.active_bytes)} are in use: it keeps a block for every size{left(free)}.",
                 "give batches a fixed size, lower prefetch_factor, or switch pin_memory off.",
                 nbytes=fact.bytes,
                 since=fact.since_batch,
@@ -170,7 +169,7 @@ class PinnedGrowth(Rule, code="MG703", name="pinned-growth", hears=READINGS):
                 Severity.INFO,
                 f"{holder(fact.place)} keeps {plural(fact.tensors, 'pinned tensor')} of {format_bytes(fact.bytes)}, "
                 f"for which PyTorch's cache holds {format_bytes(fact.block_bytes)}: each block is rounded up to a "
-                f"power of two, and {format_bytes(lost)} of host memory are not used{told_left(free)}.",
+                f"power of two, and {format_bytes(lost)} of host memory are not used{left(free)}.",
                 "start the process with PYTORCH_ALLOC_CONF=pinned_max_round_threshold_mb:1 (from torch 2.13 on), so "
                 "that no block above 1 MiB is rounded; else keep them as views of one flat pinned tensor.",
                 nbytes=lost,

@@ -36,8 +36,7 @@ class CyclesProbe(CollectorProbe):
     """
 
     def _prepare(self) -> None:
-        self._graphs = self._seen = 0
-        self._tried = 0
+        self._graphs = self._seen = self._tried = 0
 
     def _on_collection(self, phase: str, info: dict[str, int]) -> None:
         ledger = self.watch.ledger
@@ -154,12 +153,11 @@ def look_at_garbage(generation: int = 2) -> Garbage | None:
     """
     if gc.garbage or gc.get_debug():
         return None
-    flags = gc.get_debug()
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         gc.collect(generation)
     finally:
-        gc.set_debug(flags)
+        gc.set_debug(0)
     if not gc.garbage:
         return Garbage()
     try:
@@ -187,7 +185,8 @@ def _describe(garbage: list[Any]) -> Garbage:
         elif kind is types.FrameType and best > 1 and is_user_file(obj.f_code.co_filename):
             if not _leads_to(obj, numbers, known):
                 continue  # the exception of an import, say, that was made while a model was built
-            best, name, code = 1, _local_of(obj, numbers), obj.f_code
+            name = next((name for name, value in read_locals(obj).items() if id(value) in numbers), None)
+            best, code = 1, obj.f_code
             found.place = Place(file=code.co_filename, line=obj.f_lineno, function=code.co_name, holder=name)
             found.text = f"a frame of {code.co_name}() and {f'its local {name}' if name else 'an exception in it'}"
     if best > 1 and (circle := find_circle(garbage)) is not None:
@@ -206,7 +205,3 @@ def _leads_to(frame: types.FrameType, tensors: set[int], garbage: set[int]) -> b
             seen.add(id(obj))
             waiting += gc.get_referents(obj)
     return False
-
-
-def _local_of(frame: types.FrameType, numbers: set[int]) -> str | None:
-    return next((name for name, value in read_locals(frame).items() if id(value) in numbers), None)

@@ -95,18 +95,16 @@ def find_circle(garbage: list[Any]) -> Circle | None:
 
 def _edges(obj: Any, numbers: dict[int, int]) -> Iterator[Reference]:
     """What an object refers to within the garbage, and how the user's code calls that."""
-    kind = type(obj)
+    kind, label = type(obj), None
     if kind is types.FunctionType and is_user_file(obj.__code__.co_filename):
         label = (id(obj.__code__), "")
-        yield from ((numbers[id(one)], label) for one in gc.get_referents(obj) if id(one) in numbers)
     elif _is_instance(kind):
         for name, value in _named(obj):
             if id(value) in numbers:
                 yield numbers[id(value)], (id(kind), name)
-        if issubclass(kind, _CONTAINERS):
-            yield from ((numbers[id(one)], None) for one in gc.get_referents(obj) if id(one) in numbers)
-    else:
-        yield from ((numbers[id(one)], None) for one in gc.get_referents(obj) if id(one) in numbers)
+        if not issubclass(kind, _CONTAINERS):
+            return
+    yield from ((numbers[id(one)], label) for one in gc.get_referents(obj) if id(one) in numbers)
 
 
 def _is_instance(kind: type) -> bool:

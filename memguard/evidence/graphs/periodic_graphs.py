@@ -144,7 +144,7 @@ def find_chain(marks: Iterable[ForwardGraph], least: int = MIN_CHAIN) -> list[Fo
     return []
 
 
-def chain_needed(holder: Holder, spent: bool = False) -> int | None:
+def chain_needed(holder: Holder, spent: bool) -> int | None:
     """How long a chain must be with this holder; None where a window may be meant."""
     place = holder.place
     never = (Reset.NEVER,) if "." in (place.holder or "") else (Reset.NEVER, Reset.ELSEWHERE)
@@ -238,8 +238,6 @@ class LeakGroups:
 
     def of(self, mark: ForwardGraph) -> LeakGroup:
         """The cause that a graph counts to."""
-        if not self._looked:
-            return self.next
         origin = mark.used, mark.line
         for cause in self._looked:
             if origin in cause.origins:
@@ -248,8 +246,6 @@ class LeakGroups:
 
     def sorted(self, marks: Sequence[ForwardGraph]) -> list[tuple[LeakGroup, list[ForwardGraph]]]:
         """Graphs by their cause."""
-        if not self._looked:
-            return [(self.next, list(marks))] if marks else []
         found: dict[LeakGroup, list[ForwardGraph]] = {}
         for mark in marks:
             found.setdefault(self.of(mark), []).append(mark)

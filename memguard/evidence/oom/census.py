@@ -15,8 +15,8 @@ from torch import nn
 
 from memguard.autograd.graph import SHOWS_SAVED, iter_nodes, leaves_of, saved_tensors
 from memguard.evidence.oom.stack import Stack
+from memguard.evidence.owners import named_states
 from memguard.heap.attributes import is_tensor_class
-from memguard.heap.containers import tensors_in
 from memguard.torch_objects.module_parts import named_buffers_of, named_parameters_of
 from memguard.torch_objects.storages import main_storage, storage_key
 
@@ -184,13 +184,10 @@ def claim_states(census: Census, names: dict[int, str]) -> dict[int, int]:
     """Optimizer state; returns bytes by id of the optimizer."""
     found: dict[int, int] = {}
     for optimizer in census.optimizers:
-        total = 0
-        for parameter, state in list(vars(optimizer).get("state", {}).items()):
-            name = names.get(id(parameter), "a parameter")
-            for key, value in list(state.items()) if issubclass(type(state), dict) else ():
-                for tensor in tensors_in(value, 2):
-                    total += census.claim(tensor, "optimizer_state", f"{key} of {name}")
-        found[id(optimizer)] = total
+        found[id(optimizer)] = sum(
+            census.claim(tensor, "optimizer_state", f"{key} of {names.get(id(parameter), 'a parameter')}")
+            for parameter, key, tensor in named_states(optimizer)
+        )
     return found
 
 

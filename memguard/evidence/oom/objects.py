@@ -30,8 +30,7 @@ from memguard.evidence.oom.census import (
 )
 from memguard.evidence.oom.holders import claim_locals, find_exceptions, find_hoards, place_holding
 from memguard.evidence.oom.stack import Stack, is_unused
-from memguard.evidence.owners import state_tensors
-from memguard.heap.containers import tensors_in
+from memguard.evidence.owners import named_states, state_tensors
 from memguard.heap.frames import is_user_frame
 from memguard.heap.parameters import held_parameters
 from memguard.postmortem.scene import OWNERS, HeldModel, Objects, OptimizerUse, TopTensor, Trainable
@@ -152,9 +151,7 @@ def _models(census: Census, roots: list[nn.Module], current: set[int], search: H
             continue
         own = {id(parameter) for parameter in parameters_of(root)}
         for optimizer in census.optimizers:
-            for parameter, state in list(vars(optimizer).get("state", {}).items()):
-                if id(parameter) in own and issubclass(type(state), dict):
-                    tensors += list(tensors_in(state, 2))
+            tensors += [tensor for parameter, _, tensor in named_states(optimizer) if id(parameter) in own]
         nbytes = _bytes(census, tensors)
         if nbytes:
             used = id(root) in current

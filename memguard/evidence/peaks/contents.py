@@ -13,7 +13,7 @@ from memguard.autograd.graph import SHOWS_SAVED, iter_nodes, number_of, saved_te
 from memguard.evidence.graphs.graph_marks import is_compiled
 from memguard.evidence.guarded_hook import Hook
 from memguard.evidence.interface import Probe
-from memguard.evidence.owners import MAX_OF_ONE
+from memguard.evidence.owners import named_states
 from memguard.evidence.peaks.module_calls import ModuleCalls, Moment, next_number
 from memguard.heap.containers import tensors_in
 from memguard.records.facts import NOWHERE, Fact, Place
@@ -183,12 +183,9 @@ class ContentsProbe(Probe):
                     group = groups.get(id(parameter), "of no optimizer")
                     self._own(found, gradient, "gradients", group, _gradient(name))
         for optimizer in optimizers:
-            for parameter, state in list(vars(optimizer).get("state", {}).items()):
-                group = groups.get(id(parameter), type(optimizer).__name__)
-                name = names.get(id(parameter), "a parameter")
-                for key, value in list(state.items()) if isinstance(state, dict) else ():
-                    for tensor in tensors_in(value, 3, most=MAX_OF_ONE):
-                        self._own(found, tensor, "optimizer", group, f"{key} of {name}")
+            for of, key, tensor in named_states(optimizer):
+                group = groups.get(id(of), type(optimizer).__name__)
+                self._own(found, tensor, "optimizer", group, f"{key} of {names.get(id(of), 'a parameter')}")
         for model in models:
             for name, buffer in named_buffers_of(model):
                 self._own(found, buffer, "buffers", _module_of(name, model), name)
