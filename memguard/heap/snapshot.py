@@ -151,6 +151,11 @@ def _measured(container: object, whole: set[int]) -> int:
     return sum(sizes.values()) * len(elements) // max(len(newest), 1)
 
 
+def is_below_failure(link: Link) -> bool:
+    """Whether an exception or a traceback leads to an object."""
+    return any(issubclass(type(each.value), FAILURES) for each in link.trail())
+
+
 def long_containers(links: Iterable[Link]) -> list[Link]:
     """The links to containers that lead to some tensors and of which a walk read a sample, each once."""
     steps = {id(step.value): step for link in links for step in link.trail()}

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterator
 from typing import final
 
 from torch import nn
 
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.evaluated_models import (
+    MIN_UNUSED,
     CallLine,
     EvalLines,
     EvaluatedModel,
@@ -32,8 +32,6 @@ from memguard.records.stats import Stage
 from memguard.source.fate import keeps_graph
 from memguard.thresholds import LEAST, least_of_device, least_of_peak
 
-MIN_UNUSED = 3
-"""Unused graphs before something is told of evaluation."""
 MIN_FROZEN = 4
 """Unused graphs of a model beside another that is trained."""
 STACKS = 4
@@ -152,6 +150,7 @@ class EvaluationProbe(Probe):
             if mark.site is not None and mark.site.file is not None and not model.told:  # once told its line stays
                 model.place, model.asked = mark.site, mark.asked or mark.site
                 model.askers[model.place] = model.asked
+            other = mark.module, not mark.training
             near = [self._used_batches.get(mark.batch + by, mark.module) for by in (0, 1)]
             if mark.stage is Stage.TRAIN:
                 near.append(self._used_steps.get(mark.steps, mark.module))
@@ -159,7 +158,7 @@ class EvaluationProbe(Probe):
             if any(trained != mark.module for trained in near):
                 model.beside += 1 + max(in_row, 0)
                 model.row = (mark.steps, -1)
-            elif mark.stage is not Stage.TRAIN and self._was_trained(mark):
+            elif mark.stage is not Stage.TRAIN and (one := self._models.get(other)) is not None and one.used:
                 if mark.steps > model.decided:
                     model.undecided.add(mark.steps)
             elif in_row < 0:
@@ -226,19 +225,13 @@ class EvaluationProbe(Probe):
 
     def _is_evaluated(self, number: int, marks: list[ForwardGraph]) -> bool:
         """Whether graphs that one function keeps are evaluation's: of a model, or a part, trained in training mode."""
-        if len({mark.batch for mark in marks}) < MIN_UNUSED:
-            return False
-        trained = self._models.get((number, True))
-        if trained is not None and trained.used > 0:
-            return True
-        return any(number == id(part) for part in self._trained_parts())
+        return len({mark.batch for mark in marks}) >= MIN_UNUSED and self._is_trained_part(number)
 
-    def _trained_parts(self) -> Iterator[object]:
-        """The models that were trained in training mode, with all that belongs to them."""
-        seen: set[int] = set()
-        for (_, training), model in self._models.items():
-            if training and model.used and (module := model.ref()) is not None:
-                yield from submodules_of(module, seen)
+    def _is_trained_part(self, number: int, *, since: int = -1) -> bool:
+        """Whether a module is one, or belongs to one, that was trained in training mode, by a batch since one."""
+        later = (m for (_, training), m in self._models.items() if training and m.used and m.last_used > since)
+        wholes, seen = [module for model in later if (module := model.ref()) is not None], set[int]()
+        return any(number == id(part) for whole in wholes for part in submodules_of(whole, seen))
 
     def _conclude(self, key: tuple[int, bool], model: EvaluatedModel, ended: bool) -> None:
         number, training = key
@@ -249,7 +242,9 @@ class EvaluationProbe(Probe):
             frozen = model.frozen
         elif other is not None and other.used:
             since = other.last_used
-            frozen = self._serves(model, since=since) and not self._is_trained_within(number, model, since=since)
+            is_serving = self._serves(model, since=since)
+            # Unless it is trained since as a part of another model, whose forwards alone are seen.
+            frozen = is_serving and not (self._is_trained_part(number, since=since) and self._optimized(model))
         elif model.unused < MIN_UNUSED:
             return
         else:
@@ -288,11 +283,6 @@ class EvaluationProbe(Probe):
             frozen=frozen,
         )
 
-    def _was_trained(self, mark: ForwardGraph) -> bool:
-        """Whether the model that was evaluated was seen in training before."""
-        trained = self._models.get((mark.module, not mark.training))
-        return trained is not None and trained.used > 0
-
     def _serves(self, model: EvaluatedModel, *, since: int) -> bool:
         """Whether a model whose own training is over is asked in the steps of another: by then it is a teacher.
 
@@ -300,15 +290,6 @@ class EvaluationProbe(Probe):
         """
         decided = model.unused - len(model.undecided)
         return model.first_batch is not None and model.first_batch > since and 4 * model.beside >= 3 * decided
-
-    def _is_trained_within(self, number: int, model: EvaluatedModel, *, since: int) -> bool:
-        """Whether a part is trained as one of another model, whose forwards alone were seen since."""
-        later = (m for (_, training), m in self._models.items() if training and m.used and m.last_used > since)
-        wholes = [module for other in later if (module := other.ref()) is not None]
-        seen: set[int] = set()
-        return any(number == id(part) for whole in wholes for part in submodules_of(whole, seen)) and (
-            self._optimized(model)
-        )
 
     def _conclude_sites(self, model: EvaluatedModel, *, training: bool) -> None:
         """Of a model that serves a training step from the side, and is called twice, one call may be used alone."""

@@ -163,7 +163,8 @@ class Keepers:
         evaluated = all(not mark.training and mark.module in watch.evaluated for mark in old)
         told: list[RetainedGraphs] = []
         for place in _places(holders, least=least):
-            carried, line = reached or self._leads_on(place, frames, chained=chained), (place.file, place.line)
+            line, no_sum = (place.file, place.line), chained and "+=" not in (place.source or "")
+            carried = reached or no_sum or is_state(place, watch.models, frames)  # from batch to batch: a state
             if passes_on(place, self._filled):
                 continue
             if self.causes[training].is_told_elsewhere(cause, line):
@@ -199,10 +200,6 @@ class Keepers:
             if carried and chained:
                 self._saved.tell_passed(old)
         cause.facts = told or cause.facts
-
-    def _leads_on(self, place: Place, frames: list[FrameType], *, chained: bool) -> bool:
-        """Whether what a statement keeps goes from batch to batch: a state, not a collection."""
-        return (chained and "+=" not in (place.source or "")) or is_state(place, self._watch.models, frames)
 
 
 def _last_of_themselves(carriers: list[Holder]) -> tuple[Holder, ...]:

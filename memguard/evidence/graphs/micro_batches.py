@@ -94,7 +94,8 @@ class MicroBatchesProbe(Probe):
         early = max(self._early, self._needed)
         if len(spent) >= early and len(marks := self._waiting()) >= early:
             self._early = MORE * len(marks)
-            if len(marks) >= EARLY or self._is_pressing():
+            total, taken = watch.device_total_bytes or 0, watch.read().allocated_bytes or 0
+            if len(marks) >= EARLY or taken > PRESSING * total > 0:  # the step may never come
                 self._conclude(marks)
 
     def on_optimizer_step_start(self, optimizer: torch.optim.Optimizer) -> None:
@@ -158,11 +159,6 @@ class MicroBatchesProbe(Probe):
         self._filled, self._has_searched = None, False
         self._spent.clear()
         self._unused.clear()
-
-    def _is_pressing(self) -> bool:
-        """Whether so much of the device is taken that the step may never come."""
-        total, taken = self.watch.device_total_bytes, self.watch.read().allocated_bytes
-        return bool(total) and (taken or 0) > PRESSING * (total or 0)
 
     def _waiting(self, *, or_retained: bool = False) -> list[ForwardGraph]:
         """Those of one model that are alive, and that no further backward ran through.

@@ -21,7 +21,7 @@ from memguard.heap.frames import (
     running_frames,
     user_frames,
 )
-from memguard.heap.snapshot import FAILURES
+from memguard.heap.snapshot import is_below_failure
 from memguard.records.facts import ExceptionHolds, Place
 from memguard.source.sites import handler_at
 from memguard.torch_objects.storages import owned_storages, storages_of
@@ -80,12 +80,8 @@ def find_stored(survey: HolderSearch, now: Now, *, ignore: Iterable[int] = ()) -
     What somebody else holds as well, such as the data that a failed function was given, is none of theirs.
     """
     found: dict[Place, ExceptionHolds] = {}
-    plain = (
-        leaf
-        for leaf in survey.snapshot.tensors
-        if not any(issubclass(type(link.value), FAILURES) for link in leaf.trail())
-    )
-    elsewhere = {*ignore, *storages_of(leaf.value for leaf in plain)}
+    plain = (leaf.value for leaf in survey.snapshot.tensors if not is_below_failure(leaf))
+    elsewhere = {*ignore, *storages_of(plain)}
     for link in survey.snapshot.links:
         if not issubclass(type(link.value), BaseException) or link.via in (Via.PART, Via.ROOT):
             continue

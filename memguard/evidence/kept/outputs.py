@@ -165,7 +165,12 @@ class OutputsProbe(Probe):
         """Concludes."""
         previous, self._previous = self._previous, None
         if previous is not None:
-            self._tell_previous(previous)
+            self._previous_looks += previous.bytes >= least_of_previous(self.watch, remark=False)
+            if previous.gone is not None:
+                previous.gone.stop()
+            if self._previous_looks == PREVIOUS_LOOKS:
+                self.unsubscribe("on_forward_start")
+            self.report(previous.fact(self.watch))
         if self._new:
             self._age()
         if not self._alive:
@@ -256,16 +261,6 @@ class OutputsProbe(Probe):
             remedy=_PREDICTIONS if (place.holder or "").endswith("._trainer") else remedy_at(place),
         )
         self.report(fact)
-
-    # The previous batch
-
-    def _tell_previous(self, previous: PreviousLook) -> None:
-        self._previous_looks += previous.bytes >= least_of_previous(self.watch, remark=False)
-        if previous.gone is not None:
-            previous.gone.stop()
-        if self._previous_looks == PREVIOUS_LOOKS:
-            self.unsubscribe("on_forward_start")
-        self.report(previous.fact(self.watch))
 
 
 @final

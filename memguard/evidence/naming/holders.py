@@ -21,7 +21,7 @@ from memguard.heap.children import ChildReader, Via
 from memguard.heap.containers import container_of, has_tensor_keys, length_of
 from memguard.heap.frames import function_key, user_frames
 from memguard.heap.roots import roots_by_collector, roots_of
-from memguard.heap.snapshot import FAILURES, HeapSnapshot, unsampled_tensors
+from memguard.heap.snapshot import HeapSnapshot, is_below_failure, unsampled_tensors
 from memguard.heap.walk import MAX_SECONDS, Budget, Link, innermost_newest
 from memguard.records.facts import Place
 from memguard.records.stats import Stage
@@ -260,7 +260,7 @@ def _holder(group: Group) -> Holder:
         grows=statement is not None and statement.grows,
         certain=statement is not None and statement.certain,
         container=id(longest) if length else None,
-        exception=any(issubclass(type(item.value), FAILURES) for item in trail),
+        exception=is_below_failure(group.leaves[-1]),
     )
 
 

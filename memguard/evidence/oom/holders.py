@@ -17,7 +17,7 @@ from memguard.evidence.oom.stack import Stack
 from memguard.heap.children import Scope, Via
 from memguard.heap.containers import all_of, container_of, tensors_in
 from memguard.heap.frames import failed_frames, is_module_level, is_user_frame, place_of, read_locals
-from memguard.heap.snapshot import FAILURES, unsampled_tensors
+from memguard.heap.snapshot import is_below_failure, unsampled_tensors
 from memguard.heap.walk import Link
 from memguard.postmortem.scene import HeldException, KeptTensors, TopLine
 from memguard.records.facts import NOWHERE, Place
@@ -39,24 +39,16 @@ def find_hoards(census: Census, stack: Stack, search: HolderSearch) -> tuple[Kep
     Of several that reach the same graphs, the one comes first that takes its last value into the next; then the
     outermost, for what is piled up over batches lies in the loop, not in what it calls.
     """
-    met = [leaf for leaf in search.snapshot.tensors if not any(map(_is_failure, leaf.trail()))]
+    met = [leaf for leaf in search.snapshot.tensors if not is_below_failure(leaf)]
     leaves = (*met, *islice(unsampled_tensors(met, inside=True), MOST_TENSORS))
     groups = grouped((leaf, 0) for leaf in leaves if census.may_be_kept(leaf.value))
-    candidates = [group for group in groups if group.link.via in NAMES and _may_be_hoard(group)]
-    candidates.sort(key=lambda group: -len(group.leaves))
+    named = sorted((group for group in groups if group.link.via in NAMES), key=lambda group: -len(group.leaves))
+    candidates = [g for g in named if len(g.leaves) >= 3 or any(leaf.value.grad_fn is not None for leaf in g.leaves)]
     found = [(_hoard(census, stack, group), group) for group in reversed(candidates[:MOST_CANDIDATES])]
     hoards = sorted((each for each in found if each[0].bytes), key=lambda each: -each[0].bytes)
     most = hoards[0][0].bytes if hoards else 0
     hoards.sort(key=lambda each: not (each[0].feeds and each[0].bytes >= ALIKE * most))
     return tuple(_placed(*each, search) for each in hoards[:MOST_HOARDS])
-
-
-def _is_failure(link: Link) -> bool:
-    return issubclass(type(link.value), FAILURES)
-
-
-def _may_be_hoard(group: Group) -> bool:
-    return len(group.leaves) >= 3 or any(leaf.value.grad_fn is not None for leaf in group.leaves)
 
 
 def _hoard(census: Census, stack: Stack, group: Group) -> KeptTensors:
