@@ -56,7 +56,7 @@ def make_many(
             file.write(_rows(rank, stop, heavy=rank == heavy).tobytes())
         for batch in (3, 40, 300):
             owners = {"parameters_bytes": 14 * GIB, "gradients_bytes": 7 * GIB, "optimizer_bytes": 14 * GIB}
-            writer.line("owners", {"batch": batch, **owners, "buffers_bytes": 0, "batch_bytes": 0, "other_bytes": GIB})
+            writer.line("owners", {"batch": batch, **owners, "buffers_bytes": 0, "other_bytes": GIB})
         if rank == heavy:
             writer.line("finding", leak(rank).to_json())
         if fallen is None:

@@ -231,7 +231,7 @@ def _write(logdir: Path, layout: Layout, rank: Rank, start: int, batches: int) -
     with open(writer.path, "ab") as file:
         file.write(rank.rows.tobytes())
     for batch in (3, batches // 2):
-        writer.line("owners", {"batch": batch + start * batches, **rank.owners, "batch_bytes": 0, "other_bytes": GIB})
+        writer.line("owners", {"batch": batch + start * batches, **rank.owners, "other_bytes": GIB})
     for finding in rank.findings:
         writer.line("finding", finding.to_json())
     overhead = {"seconds": 0.001 * batches, "share": 0.001}

@@ -181,7 +181,7 @@ def write(logdir: Path, mesh: Mesh, rank: Rank, *, is_last: bool) -> None:
     if len(rank.rows):
         for at in (1, len(rank.rows) // 3, len(rank.rows) - 1):
             batch = int(rank.rows["batch"][at])
-            writer.line("owners", {"batch": batch, **rank.owners, "batch_bytes": 0, "other_bytes": GIB // 2})
+            writer.line("owners", {"batch": batch, **rank.owners, "other_bytes": GIB // 2})
         for finding in rank.findings:
             writer.line("finding", finding.to_json())
     if is_last:

@@ -26,7 +26,7 @@ from tests.rules.evidence import AT, GIB, MIB, PLACE, judge, record, run_of, wei
 
 RULES = {rule.code: rule for rule in ALL_RULES}
 MADE = SurvivingAllocations(**AT, bytes=16 * 24 * MIB, batches=8)
-CAST = replace(MADE, place=replace(PLACE, line=23), allocations=8, bytes=8 * 12 * MIB)
+CAST = replace(MADE, place=replace(PLACE, line=23), bytes=8 * 12 * MIB)
 OTHER = replace(CAST, place=replace(PLACE, line=25))
 GROWTH = [record(i, allocated_end_bytes=4 * GIB + 40 * i * MIB) for i in range(300)]
 
