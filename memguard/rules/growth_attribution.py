@@ -7,9 +7,9 @@ came since, and by how much the floor of allocated memory rose. No torch.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final, final
+from typing import Any, Final, final
 
 from memguard.records.facts import (
     ExceptionHolds,
@@ -25,10 +25,16 @@ from memguard.records.facts.storages import OF_BATCHES
 from memguard.records.stats import Series, Stage
 from memguard.thresholds import EXPLAINED
 
-KINDS: Final = (
-    *(RetainedGraphs, KeptOutputs, ViewsPinStorage, KeptOnHost),
-    *(ExceptionHolds, ModelCopies, FreedByCollector),
-)
+COUNTED: Final[Mapping[type[Fact], tuple[str, ...]]] = {
+    RetainedGraphs: ("graphs",),
+    ViewsPinStorage: ("views", "used_bytes"),
+    KeptOnHost: ("elements",),
+    ExceptionHolds: (),
+    ModelCopies: ("copies",),
+    FreedByCollector: ("circles", "outputs"),
+}
+"""What becomes more with the batches, beside the bytes."""
+KINDS: Final[tuple[type[Fact], ...]] = (KeptOutputs, *COUNTED)
 """Facts of memory of which more may come."""
 NOW_AND_THEN: Final = (ExceptionHolds, ModelCopies)
 """Those of which more comes with some batches only."""
@@ -324,15 +330,6 @@ def _grown(fact: Fact, times: float, nbytes: int, batch: int) -> Fact:
         nbytes: Bytes that came.
         batch: The newest of its stage.
     """
-    if isinstance(fact, RetainedGraphs):
-        return replace(
-            fact,
-            batch=batch,
-            graphs=fact.graphs + round(times * fact.graphs),
-            last_batch=batch,
-            optimizer_steps=0,
-            bytes=None if fact.bytes is None else fact.bytes + nbytes,
-        )
     if isinstance(fact, KeptOutputs):
         tensors = fact.tensors + round((nbytes / fact.bytes if fact.bytes else times) * fact.tensors)
         if fact.capacity is not None and tensors > max(fact.capacity, fact.tensors):
@@ -340,23 +337,16 @@ def _grown(fact: Fact, times: float, nbytes: int, batch: int) -> Fact:
             nbytes = round(each * tensors) - fact.bytes
         left = None if fact.batches_left is None else max(fact.batches_left - (batch - fact.batch), 0)
         return _of_so_many(replace(fact, batch=batch, tensors=tensors, bytes=fact.bytes + nbytes, batches_left=left))
-    if isinstance(fact, ViewsPinStorage):
-        return replace(
-            fact,
-            batch=batch,
-            views=fact.views + round(times * fact.views),
-            used_bytes=fact.used_bytes + round(times * fact.used_bytes),
-            pinned_bytes=fact.pinned_bytes + nbytes,
-        )
-    more = nbytes / max(fact.kept_bytes, 1)
-    if isinstance(fact, ModelCopies):
-        return replace(fact, batch=batch, copies=fact.copies + round(more * fact.copies), bytes=fact.bytes + nbytes)
-    if isinstance(fact, ExceptionHolds):
-        return replace(fact, batch=batch, bytes=fact.bytes + nbytes)
-    if isinstance(fact, FreedByCollector):
-        circles, outputs = (count + round(more * count) for count in (fact.circles, fact.outputs))
-        return replace(fact, batch=batch, circles=circles, outputs=outputs, bytes=fact.kept_bytes + nbytes)
-    if isinstance(fact, KeptOnHost):
-        elements = fact.elements + round(times * fact.elements)
-        return replace(fact, batch=batch, elements=elements, bytes=fact.bytes + nbytes)
-    return fact
+    field = "pinned_bytes" if isinstance(fact, ViewsPinStorage) else "bytes"
+    changes: dict[str, Any] = {"batch": batch, field: fact.kept_bytes + nbytes}
+    if isinstance(fact, RetainedGraphs):
+        changes |= {
+            "last_batch": batch,
+            "optimizer_steps": 0,
+            "bytes": None if fact.bytes is None else changes["bytes"],
+        }
+    elif isinstance(fact, (*NOW_AND_THEN, FreedByCollector)):
+        times = nbytes / max(fact.kept_bytes, 1)
+    for name in COUNTED[type(fact)]:
+        changes[name] = getattr(fact, name) + round(times * getattr(fact, name))
+    return replace(fact, **changes)
