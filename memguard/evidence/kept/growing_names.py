@@ -31,8 +31,7 @@ SETTLING, WINDOW = 3, 3
 """Batches of training before gradients and optimizer states are there; and those whose lowest value is the floor."""
 LEAST: Final = 1024**2
 DEVICE_SHARE, OWN_SHARE = 0.02, 0.25
-"""Of the device, or of what there was at first if that is less: by so much the floor rises from one look to the next.
-"""
+"""Of the device, or of what there was at first, the lesser: by so much the floor rises from one look to the next."""
 STEP, MOST_LOOKS = 0.5, 16
 """And by this share of all that it rose, so that looks grow rare."""
 AGAIN: Final = 0.06
@@ -174,17 +173,15 @@ class GrowingNamesProbe(Probe):
         look = _Look(self._at, watch.batches, {name: (one.bytes(), one.length) for name, one in kept.items()})
         before, self._last = self._last, look
         self._measure_anew(kept, at_end=whole)
-        has_jumped = before is None or self._first is None
-        if before is None or self._first is None:
-            self._first, self._rises = look, {}
-            first = self._at_base(look)
+        first = self._first = self._first or look
+        if before is None:
+            self._rises = {}
         else:
-            first = self._at_base(self._first) if whole else self._first
-            for name, (nbytes, _) in look.sizes.items():
-                grew = nbytes > before.sizes.get(name, (0, 0))[0]
-                self._rises[name] = self._rises.get(name, 0) + 1 if grew else 0
+            for name in look.sizes:
+                self._rises[name] = self._rises.get(name, 0) + 1 if _growth(name, before, look) > 0 else 0
+        first = self._at_base(first) if whole or before is None else first
         if look.floor - self._base >= WORD_SHARE * (watch.device_total_bytes or 0) > 0:
-            self._name(survey, kept, first, look, has_jumped=has_jumped, is_last=whole)
+            self._name(survey, kept, first, look, has_jumped=before is None, is_last=whole)
 
     def _at_base(self, look: _Look) -> _Look:
         """What names kept at the floor from which it rose: at most that, so that a jump is seen at the first look."""
@@ -299,8 +296,7 @@ class GrowingNamesProbe(Probe):
         return self._rises.get(name, 0) >= RISES or longer >= LONGER
 
     def _fact(self, place: Place, one: Kept, rate: float, first_batch: int, parts: tuple[str, ...]) -> KeptOutputs:
-        watch, length = self.watch, one.length
-        nbytes = one.bytes()
+        watch, length, nbytes = self.watch, one.length, one.bytes()
         weights, is_lru = one.are_models, type(one.link.value) is LRU_CACHE
         of_states = bool(length) and not weights and nbytes - one.bytes(one.states) >= EXPLAINED * nbytes
         capacity = one.capacity or capacity_of(one.link, place.file, place.holder)
@@ -357,8 +353,7 @@ class GrowingNamesProbe(Probe):
 
         Returns whether there were any.
         """
-        has_grown = False
-        watch = self.watch
+        watch, has_grown = self.watch, False
         owned = owned_storages(watch.models)
         owned.update(storages_of(gradients_of(one for model in watch.models for one in parameters_of(model))))
         for optimizer in watch.optimizers:

@@ -13,8 +13,6 @@ forward and its backward: a target of the loss. So is what a method of a model a
 until what began the batch is called again. Where optimizers step and no forward is known for long (copies of the model
 are trained, and it gets their gradients), each step is a batch; from the first on where no root can be called at all.
 `guard.batches(loader)` says it exactly, and then nothing is inferred.
-
-Long because all of these rules share what is known of the open batch.
 """
 
 from __future__ import annotations
@@ -145,9 +143,7 @@ class BatchInference:
                 self.begin(None)  # as in most batches; it is what comes of all the questions below
                 self._waiting = 1
                 return
-        if self._stepping:
-            self._recount()
-        if self._stepping:
+        if self._stepping and self._recount():
             if not self.explicit:
                 self._in_step(training=training)
             return
@@ -161,8 +157,7 @@ class BatchInference:
             self._leaders = None
         stage = _TRAIN if training else self._evaluation(values=values, evaluates=evaluates)
         if self.explicit:
-            if stage is not self._stage:
-                self._change(stage)
+            self._change(stage)
             self._waiting += training
             return
         alone = self._backward or self.trains_nothing or not training
@@ -170,8 +165,7 @@ class BatchInference:
             if self._stage is _TRAIN:
                 self._plain = 0  # it ended without a step: a micro-batch
             self.end()
-        if stage is not self._stage:
-            self._change(stage)
+        self._change(stage)
         if not self._open:
             self._evaluated, self._of_parts = [model], 0
             self.begin(None)
@@ -245,10 +239,11 @@ class BatchInference:
             self.end()
             self.begin(None)
 
-    def _recount(self) -> None:
-        """A step that failed ended without a word."""
+    def _recount(self) -> int:
+        """How many steps are under way; one that failed ended without a word."""
         if self._steps is not None:
             self._stepping = self._steps()
+        return self._stepping
 
     def _is_teacher(self, model: int) -> bool:
         """Whether a forward in eval mode serves a training batch: another model's, before or after the student's.
@@ -383,7 +378,7 @@ class BatchInference:
         """
         self.end()
         stage = self._stage if training is None else Stage.TRAIN if training else Stage.VALIDATION
-        if stage is not None and stage is not self._stage:
+        if stage is not None:
             self._change(stage)
         self.begin(index)
 
@@ -394,10 +389,10 @@ class BatchInference:
             self._listener.finish()
 
     def _begin_in(self, stage: Stage) -> None:
-        if stage is not self._stage:
-            self._change(stage)
+        self._change(stage)
         self.begin(None)
 
     def _change(self, stage: Stage) -> None:
-        self._stage = stage
-        self._listener.enter(stage)
+        if stage is not self._stage:
+            self._stage = stage
+            self._listener.enter(stage)

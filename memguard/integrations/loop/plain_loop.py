@@ -1,29 +1,21 @@
-"""A plain loop that is watched: what it does, as events for the session.
-
-Long because forwards, steps, backwards and the loop's own word all change which batch is open, and who is listened to.
-"""
+"""A plain loop that is watched: what it does, as events for the session."""
 
 from __future__ import annotations
 
 import logging
-import os
-import sys
 import weakref
 from collections.abc import Sequence
 from threading import get_ident
-from types import FrameType
 from typing import Any, final
 
 import torch
 from torch import nn
 
 from memguard.evidence.guarded_hook import Hook
-from memguard.evidence.naming.names import user_files
 from memguard.evidence.shapes import describe_shapes
 from memguard.guards.no_grad import graphs_of
 from memguard.heap.containers import tensors_in
-from memguard.heap.frames import is_user_frame, starts_program, user_frames
-from memguard.heap.roots import instances_of, submodules_of
+from memguard.heap.roots import submodules_of
 from memguard.heap.weak_keys import WeakIdentityDict
 from memguard.integrations.loop.backward_calls import BackwardCalls
 from memguard.integrations.loop.compiled import compiled_wrappers
@@ -31,13 +23,13 @@ from memguard.integrations.loop.fast_path import FastPath
 from memguard.integrations.loop.fast_path_hooks import ForwardEnd, ForwardStart
 from memguard.integrations.loop.hooks import OpenForwards, RootHooks, can_be_called
 from memguard.integrations.loop.inference import BatchInference
+from memguard.integrations.loop.running_code import may_train, names_evaluation
 from memguard.integrations.loop.steps import steps_under_way
 from memguard.integrations.loop.wrapped_models import InnerHooks, inner_models
 from memguard.integrations.never_raises import shielded
 from memguard.integrations.progress import BatchLine
 from memguard.integrations.session import Session, open_sessions
 from memguard.records.stats import Stage
-from memguard.source.trainings import is_evaluation, may_train
 from memguard.torch_objects.hidden_hooks import without_number
 from memguard.torch_objects.storages import storages_of
 
@@ -77,7 +69,7 @@ class PlainLoop:
         self.was_entered = False
         """Whether its guard was opened, even where that failed."""
         self._looked_for_compiled = False
-        self._inference = BatchInference(self, steps_under_way, _may_train)
+        self._inference = BatchInference(self, steps_under_way, may_train)
         self._hear_backward = Hook(self._backward, self.hook_failed)
         self._losses: BackwardCalls | None = None
         self._express = session.express = FastPath(session, self._inference, self._forwards_open, self, self.enter)
@@ -390,40 +382,6 @@ class PlainLoop:
             for model in self.models:  # inside torch.compile's wrappers hooks do not run
                 for wrapper in compiled_wrappers(model):
                     self.add(wrapper)
-
-
-def names_evaluation() -> bool:
-    """Whether any of the user's functions that run, or a loop in one, says by its name that it evaluates."""
-    frames = user_frames(sys._getframe(1))
-    return any(
-        is_evaluation(f.f_code.co_filename, f.f_code.co_firstlineno, f.f_code.co_name, f.f_lineno) for f in frames
-    )
-
-
-def _may_train() -> bool:
-    """Whether the running code can come to a backward: by its own names, or a library's where there is an optimizer."""
-    frames = list(user_frames(sys._getframe(1)))
-    files = {*user_files(), *(frame.f_code.co_filename for frame in frames)}
-    return may_train([(frame.f_code, frame.f_lineno) for frame in frames], files) or (
-        _is_called_by_library(sys._getframe(1)) and bool(instances_of(torch.optim.Optimizer))
-    )
-
-
-def _is_called_by_library(frame: FrameType | None) -> bool:
-    """Whether a function that is neither the user's nor torch's or ours is on the stack, between the user's own."""
-    seen = False
-    while frame is not None and not starts_program(frame):
-        if is_user_frame(frame):
-            if seen:
-                return True
-        elif not frame.f_code.co_filename.startswith((_TORCH, _OWN, "<")):
-            seen = True
-        frame = frame.f_back
-    return False
-
-
-_TORCH = os.path.dirname(torch.__file__) + os.sep
-_OWN = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
 
 
 def _is_alone() -> bool:
