@@ -384,10 +384,7 @@ class Session:
         self.calm.add_model()
         self.others.leave(model)
         self.validation.joined()
-        with self.recorder.part("probes"):
-            self.probes.add_model(model)
-        with self.recorder.part("further devices"):
-            self.devices.find([model])
+        self._add_other(model)
 
     def _add_other(self, model: nn.Module) -> None:
         """A model is called that no front door was given."""

@@ -241,7 +241,12 @@ class SteadyGrowth(Rule, code="MG501", name="steady-growth", hears=DEVICE):
         return min(lead.bytes / lead.batches / rate, 1.0)
 
     def _conclude(self, found: Outlook, record: BatchRecord, run: Run) -> Claim:
-        growth, message = found.growth, _rate_of(found, run)
+        growth = found.growth
+        message = (
+            f"allocated memory grows by {format_bytes(growth.rate)} with every batch "
+            f"({format_bytes(growth.observed)} over the last {growth.batches} batches): at this rate it reaches the "
+            f"limit of {format_bytes(limit_of(run))} in about {found.batches_to_limit} batches."
+        )
         lead, nbytes, severity = self._lead, round(growth.observed), Severity.CRITICAL
         cache = self._caches.behind(found)
         if cache is not None:
@@ -285,12 +290,3 @@ class SteadyGrowth(Rule, code="MG501", name="steady-growth", hears=DEVICE):
             bytes_per_batch=growth.rate,
             since=None if growth.since is None else min(growth.since, lead.batch),
         )
-
-
-def _rate_of(found: Outlook, run: Run) -> str:
-    growth = found.growth
-    return (
-        f"allocated memory grows by {format_bytes(growth.rate)} with every batch "
-        f"({format_bytes(growth.observed)} over the last {growth.batches} batches): at this rate it reaches the "
-        f"limit of {format_bytes(limit_of(run))} in about {found.batches_to_limit} batches."
-    )

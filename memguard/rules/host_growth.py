@@ -15,6 +15,7 @@ from memguard.rules.finding_text import holder, plural
 from memguard.rules.growth_test import EVENNESS, REACH, GrowthTest, Outlook, TrainingFloor, outlook
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
+from memguard.thresholds import EXPLAINED
 
 SAMPLE_WINDOWS, SAMPLE_WARM_UP = (8, 32), 8
 """Of readings of the slow lane, one a second or every few."""
@@ -78,8 +79,6 @@ FLOOR_BATCHES, FLOORS = 16, 9
 """Batches whose lowest value makes a floor, and floors in a row that have to rise until the end."""
 NAMED_FLOORS = 4
 """The same where a container accounts for what they rise by."""
-EXPLAINED = 0.5
-"""Share of the growth for which it must account, and of its own rate that must be seen in the growth."""
 MIN_GROWN_BYTES = 64 * 1024**2
 MIN_KEPT_BYTES = 16 * 1024
 """Kept with every batch; less is a log of numbers."""

@@ -177,7 +177,9 @@ class OutputsAccumulate(Rule, code="MG301", name="outputs-accumulate"):
         elif severity is Severity.INFO and fact.stage is Stage.TRAIN:
             self._mild = fact  # and the batches before it were a warm-up as well
             self._floor = self._floor or TrainingFloor(GrowthTest(warm_up=max(WARM_UP - fact.batch, 0)))
-        if self._snapshots.explain(fact) is not None and not (fact.bounded and self._overflows(fact, run, left)):
+        room = room_of(run)
+        overflows = room is not None and left is not None and fact.bytes_per_batch * left > room
+        if self._snapshots.explain(fact) is not None and not (fact.bounded and overflows):
             return  # MG308 tells of them
         what = what_is_kept(fact)
         if fact.numbers:
@@ -211,12 +213,6 @@ class OutputsAccumulate(Rule, code="MG301", name="outputs-accumulate"):
             ends=fact.bounded,
             names=fact.parts,
         )
-
-    @staticmethod
-    def _overflows(fact: KeptOutputs, run: Run, left: int | None) -> bool:
-        """Whether what the batches to come bring is more than there is room for."""
-        room = room_of(run)
-        return room is not None and left is not None and fact.bytes_per_batch * left > room
 
     def _beside(self, fact: KeptOutputs) -> str | None:
         """The name that a statement next to this one fills, where a warning of it was given."""

@@ -262,7 +262,7 @@ class EvalLines:
 # What a forward was given, and where it was asked for
 
 NEAR = 64
-"""Nodes up an input's graph among which the model is looked for that answered last."""
+"""Nodes up an input's graph among which the model, or the part of one, is looked for that answered last."""
 
 
 def is_fed(args: tuple[object, ...], module: nn.Module) -> bool:

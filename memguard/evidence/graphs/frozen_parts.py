@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from memguard.autograd.graph import GraphToken, NodePrehook, iter_nodes
+from memguard.evidence.graphs.evaluated_models import NEAR
 from memguard.evidence.graphs.unused_gradients import Untaken, untaken_weights
 from memguard.evidence.guarded_hook import Hook
 from memguard.evidence.interface import Probe
@@ -48,8 +49,6 @@ UNHEARD = 2
 """Batches of training in which a part was not called, after which what stands inside it is hooked."""
 MAX_BELOW = 32
 """Modules that are hooked in the place of a part."""
-NEAR = 64
-"""Nodes up a graph among which the part's last answer is looked for."""
 
 
 @final

@@ -12,6 +12,7 @@ import torch
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.kept.census import ContainerGrowth, GraphsBelow, find_growth
 from memguard.evidence.kept.copies import copied_bytes
+from memguard.evidence.kept.incremental_scan import MIN_PIN_BYTES
 from memguard.evidence.kept.outputs import outlives_its_turn
 from memguard.evidence.kept.views import RATIO, Line, PinnedStorage, ReportedViews, find_pins
 from memguard.evidence.naming.holders import HolderSearch
@@ -25,7 +26,6 @@ from memguard.source.sites import remedy_at
 from memguard.thresholds import NOTABLE_SHARE
 from memguard.torch_objects.storages import storage_key, storages_of
 
-MIN_PIN_BYTES = 64 * 1024
 MIN_ELEMENTS = 8
 """Elements by which a container must grow."""
 PER_BATCH, MIN_BYTES_PER_BATCH = 0.9, 1024
@@ -76,7 +76,10 @@ class GrownContainers:
                 continue
             if growth.newest and trained.issuperset(growth.newest):
                 if not state.issuperset(growth.newest):  # an optimizer's own history has an end
-                    self._tell_trained(growth, batches)
+                    new, nbytes = growth.elements, growth.bytes
+                    self._report(
+                        GrowingParameters(**watch.now, place=place, parameters=new, batches=batches, bytes=nbytes)
+                    )
                 continue
             self._reported.add(where)
             if growth.capacity is not None and not outgrew(growth.length, growth.capacity):
@@ -125,15 +128,6 @@ class GrownContainers:
             capacity=None if outgrew(growth.length, growth.capacity) else growth.capacity,
             cached=is_cache(place.file, place.line, place.holder),
             remedy=remedy_at(place),
-        )
-
-    def _tell_trained(self, growth: ContainerGrowth, batches: int) -> None:
-        """No warning by itself: a network may grow on purpose, and MG501 says so where it will not fit."""
-        watch = self._watch
-        self._report(
-            GrowingParameters(
-                **watch.now, place=growth.place, parameters=growth.elements, batches=batches, bytes=growth.bytes
-            )
         )
 
     def _tell_called_copies(self, growth: ContainerGrowth) -> bool:

@@ -11,6 +11,7 @@ from torch import nn
 
 from memguard.evidence.interface import Probe
 from memguard.evidence.kept.retained import kept_around
+from memguard.evidence.kept.views import RATIO
 from memguard.evidence.naming.names import capacity_of, outgrew
 from memguard.evidence.peaks.previous_batch import (
     BESIDE,
@@ -43,7 +44,6 @@ MIN_BATCHES = 8
 AGAIN = 4
 STEP = 0
 """In the place of a model: what the user's step returned, which counts for the next batch alone."""
-VIEW_TIMES = 8
 PREVIOUS_LOOKS, PREVIOUS_TRIES = 2, 8
 """Looks that came to an end, and how many are begun for them: a batch may be left out between."""
 _PREDICTIONS = (
@@ -206,7 +206,7 @@ class OutputsProbe(Probe):
         watch = self.watch
         kept = _Kept({output.key for output in old})
         survey = watch.search()
-        found = survey.judged(kept) or survey.judged_among_unsampled(kept)
+        found = survey.judged(kept) or survey.judged(kept, unsampled=True)
         holders = survey.holders(found, stage=watch.stage) or self.holders(
             kept, graph=False, collector=False, stage=watch.stage
         )
@@ -233,7 +233,7 @@ class OutputsProbe(Probe):
         )
         if is_on_host(place):
             return
-        if kept.pinned > VIEW_TIMES * kept.used:
+        if kept.pinned > RATIO * kept.used:
             share = kept.used / kept.pinned
             watch.pinned.append(frozenset(output.key for output in old))
             self.report(

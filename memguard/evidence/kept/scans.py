@@ -13,8 +13,8 @@ from memguard.evidence.graphs.graph_holders import is_state
 from memguard.evidence.interface import Probe, ProbeContext
 from memguard.evidence.kept.copies import CopyGroups, find_copies
 from memguard.evidence.kept.exceptions import find_stored
-from memguard.evidence.kept.growth_facts import MIN_HOST_BYTES, MIN_PIN_BYTES, GrownContainers
-from memguard.evidence.kept.incremental_scan import BEGINS, ScanSchedule
+from memguard.evidence.kept.growth_facts import MIN_HOST_BYTES, GrownContainers
+from memguard.evidence.kept.incremental_scan import BEGINS, MIN_PIN_BYTES, ScanSchedule
 from memguard.evidence.kept.views import Line, ReportedViews, find_pins, used_state
 from memguard.evidence.naming.holders import Holder
 from memguard.evidence.owners import state_of

@@ -200,7 +200,7 @@ class UnreadProbe(Probe):
             return use.nbytes if use is not None and id(use) in some else None
 
         survey = self.watch.search()
-        found = [*survey.judged(judge), *survey.judged_among_unsampled(judge)]
+        found = [*survey.judged(judge), *survey.judged(judge, unsampled=True)]
         order = [holder.place for holder in survey.holders(found, stage=self.watch.stage)]
         named: dict[Place, list[Link]] = {}
         for holder, links in survey.by_holder(found):

@@ -175,7 +175,7 @@ class HolderSearch:
             rest: Gets the tensors of which no holder is needed, and the judge was not asked: the walk reads samples of
                 long containers.
         """
-        found = self.judged(judge) or self.judged_among_unsampled(judge)
+        found = self.judged(judge) or self.judged(judge, unsampled=True)
         if not found:
             names = [frame.f_code.co_name for frame in self.frames]
             inner = [next((name for name in names[:1] if name.startswith("<") and name != "<module>"), None), *names]
@@ -193,22 +193,16 @@ class HolderSearch:
             rest(link.value for link in unsampled_tensors(link for link, _ in found))
         return self.holders(found, stage=stage, graph=graph, passes=passes)
 
-    def judged(self, judge: Judge) -> list[tuple[Link, int]]:
-        """The links to tensors that a judge recognises, with their bytes."""
-        return self._judged(judge, self.snapshot.tensors)
+    def judged(self, judge: Judge, *, unsampled: bool = False) -> list[tuple[Link, int]]:
+        """The links to tensors that a judge recognises, with their bytes.
 
-    def judged_among_unsampled(self, judge: Judge) -> list[tuple[Link, int]]:
-        """Those in the long containers that were met, of which the walk read a sample.
-
-        A list that gets a loss with every batch has hundreds before eight batches were looked at in a fast loop.
+        Or to those in the long containers that were met, of which the walk read a sample. A list that gets a loss with
+        every batch has hundreds before eight batches were looked at in a fast loop.
         """
-        return self._judged(judge, unsampled_tensors(self.snapshot.tensors))
-
-    def _judged(self, judge: Judge, links: Iterable[Link]) -> list[tuple[Link, int]]:
-        keep = MAX_SECONDS / 4
+        met, keep = self.snapshot.tensors, MAX_SECONDS / 4
         sizes: dict[int, int | None] = {}
         found = []
-        for link in links:
+        for link in unsampled_tensors(met) if unsampled else met:
             key = id(link.value)
             if key not in sizes:
                 if self.budget.is_spent(keep):

@@ -98,22 +98,35 @@ class GradientsProbe(Probe):
             self._one, self._zeroed = (id(one), one._version), False
             return
         self.unsubscribe("on_forward_end")
-        held = sum(storages_of([*_gradients(module), *self._beside(one)]).values())
-        if held < MIN_STALE_BYTES:
-            return
-        site = call_site()
-        self.report(
-            StaleGradients(
-                **self.watch.now,
-                place=find_call(site, "zero_grad") or site,
-                bytes=held,
-                zeroed=self._zeroed,
-                # Checked in Lightning 2.2 and 2.6; without it the training_step itself zeroes and steps.
-                lightning=self.watch.lightning
-                and not any(vars(one).get("_automatic_optimization") is False for one in self.watch.models),
-                peak_bytes=self.watch.read().allocated_peak_bytes,
+        held = [*_gradients(module), *self._beside(one)]
+        # Checked in Lightning 2.2 and 2.6; without it the training_step itself zeroes and steps.
+        is_by_hand = any(vars(one).get("_automatic_optimization") is False for one in self.watch.models)
+        lightning, peak = self.watch.lightning and not is_by_hand, self.watch.read().allocated_peak_bytes
+        self._tell_stale(held, self.watch.stage, call_site(), peak, zeroed=self._zeroed, lightning=lightning)
+
+    def _tell_stale(
+        self,
+        gradients: list[torch.Tensor],
+        stage: Stage,
+        site: Place,
+        peak_bytes: int | None,
+        *,
+        zeroed: bool,
+        lightning: bool,
+    ) -> None:
+        nbytes = sum(storages_of(gradients).values())
+        if nbytes >= MIN_STALE_BYTES:
+            self.report(
+                StaleGradients(
+                    batch=self.watch.batch,
+                    stage=stage,
+                    place=find_call(site, "zero_grad") or site,
+                    bytes=nbytes,
+                    zeroed=zeroed,
+                    lightning=lightning,
+                    peak_bytes=peak_bytes,
+                )
             )
-        )
 
     def on_records(self, records: Sequence[BatchRecord]) -> None:
         """How high evaluation reaches."""
@@ -129,20 +142,9 @@ class GradientsProbe(Probe):
             self.hear("on_records")
             return
         self.unsubscribe("on_stage_end", "on_records")
-        held = sum(storages_of(gradients_of(stepped_by(self.watch.optimizers))).values())
-        if held >= MIN_STALE_BYTES and self._evaluation_peak:
-            site = self._step_site
-            self.report(
-                StaleGradients(
-                    batch=self.watch.batch,
-                    stage=stage,
-                    place=find_call(site, "zero_grad") or site,
-                    bytes=held,
-                    zeroed=False,
-                    lightning=self.watch.lightning,
-                    peak_bytes=self._evaluation_peak,
-                )
-            )
+        if peak := self._evaluation_peak:
+            held, lightning = gradients_of(stepped_by(self.watch.optimizers)), self.watch.lightning
+            self._tell_stale(held, stage, self._step_site, peak, zeroed=False, lightning=lightning)
 
     def on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Before an optimizer's first step: what it will allocate."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, final
 
 from memguard.evidence.interface import Probe, ProbeContext
-from memguard.evidence.sampling_budget import Floor
+from memguard.evidence.sampling_budget import PATIENCE, Floor
 from memguard.heap.frames import is_user_file
 from memguard.records.facts import Place, SurvivingAllocations
 from memguard.records.stats import BatchRecord, Stage
@@ -84,8 +84,6 @@ BATCHES = (8, 32, 64)
 """Batches of history of the first look and of those after it: not everything grows in every batch."""
 TIMES = (6, 4, 4)
 """Allocations of one line in them that make it worth telling."""
-PATIENCE = 128
-"""Records without the numbers of an allocator after which there will be none."""
 
 
 @final

@@ -39,10 +39,8 @@ class AutocastProbe(Probe):
 
     def on_batch_end(self) -> None:
         """Counts batches that end inside a region with its cache on."""
-        if _any_autocast is not None and not _any_autocast():
-            self._open = 0
-            return
-        kind = next((kind for kind in self._kinds if torch.is_autocast_enabled(kind)), None)
+        kinds = self._kinds if _any_autocast is None or _any_autocast() else ()
+        kind = next((kind for kind in kinds if torch.is_autocast_enabled(kind)), None)
         if kind is None or not torch.is_autocast_cache_enabled():
             self._open = 0
             return

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 from memguard.evidence.interface import Probe
 from memguard.evidence.peaks.history import AllocationRecording
+from memguard.evidence.peaks.periodic_reallocation import ALIKE
 from memguard.records.facts import Place, ReboundTensor
 from memguard.records.stats import Stage
 from memguard.source.stores import Rebinding, gives_back, rebinding_at
@@ -102,8 +103,6 @@ class RebindsProbe(Probe):
             self.report(ReboundTensor(batch=self.watch.batch, stage=stage, place=two.place, bytes=two.bytes))
 
 
-ALIKE = 0.75
-"""How near the sizes of the old and the new one are."""
 AS_HIGH = 0.99
 """Of the highest level of some batches: the peaks of the others."""
 

@@ -30,9 +30,7 @@ def test_growing_list_is_named_with_its_rate() -> None:
     for _ in range(3):
         metric.update(torch.ones(256))
     growth = find_growth(HolderSearch(), before)
-    assert [(found.place.holder, found.kind, found.elements, found.bytes) for found in growth] == [
-        ("Metric.preds", "list", 3, 3 * 1024)
-    ]
+    assert [(found.place.holder, found.elements, found.bytes) for found in growth] == [("Metric.preds", 3, 3 * 1024)]
     assert growth[0].place.source == "self.preds.append(value * 2)"
     assert len(still) == 5
 
