@@ -123,9 +123,6 @@ class GraphsProbe(Probe):
                 cause.seen({mark.batch for mark in marks}, batch)
                 if cause.alive >= cause.again and self._certain(training):
                     self._look(cause, marks, training)
-                else:
-                    for fact in cause.counted(batch, ledger.followed):
-                        self.report(fact)
         self._look_for_tied()
         for used, needed in tuple(self._needed.items()):
             if len(self.watch.ledger.live) >= needed:

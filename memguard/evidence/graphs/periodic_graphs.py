@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias, final
 
@@ -152,8 +152,6 @@ def chain_needed(holder: Holder, spent: bool) -> int | None:
     return SHORT_CHAIN if is_endless else None
 
 
-MORE, MANY = 1.25, 64
-"""Times the reported graphs, at which they are counted anew, and how many it takes for that to matter."""
 AGAIN = 4
 """A cause is examined again when so many times more graphs are alive."""
 MAX_CAUSES = 8
@@ -194,32 +192,24 @@ class LeakGroup:
         """Takes note of the batches of which a graph is alive after one."""
         self.alive, self.range, self.at = len(batches), (min(batches), max(batches)), at
 
-    def counted(
-        self, batch: int, followed: Callable[[Stage, int, int], int], *, at_end: bool = False
-    ) -> list[RetainedGraphs]:
-        """What was told, counted anew where there are many more by now; the size of each graph is taken as it was.
+    def counted(self, batch: int, followed: Callable[[Stage, int, int], int]) -> Iterator[RetainedGraphs]:
+        """What was told, counted anew where there are more by now; the size of each graph is taken as it was.
 
         Args:
             batch: The newest.
             followed: How many batches of a stage were followed, from one to another.
-            at_end: Whether one more is enough.
         """
-        told = self.facts[0].graphs if self.facts else 0
-        if not told or self.alive < (told + 1 if at_end else max(MORE * told, MANY)):
-            return []
         first, last = self.range
-        for at, fact in enumerate(self.facts):
-            nbytes = None if fact.bytes is None else round(fact.bytes / fact.graphs * self.alive)
-            self.facts[at] = replace(
+        for fact in self.facts if self.facts and self.alive > self.facts[0].graphs else ():
+            yield replace(
                 fact,
                 batch=batch,
                 graphs=self.alive,
                 first_batch=first,
                 last_batch=last,
-                bytes=nbytes,
+                bytes=None if fact.bytes is None else round(fact.bytes / fact.graphs * self.alive),
                 followed=followed(fact.stage, first, last),
             )
-        return self.facts
 
 
 @final
@@ -263,8 +253,7 @@ class LeakGroups:
         self, batch: int, last_look: int, followed: Callable[[Stage, int, int], int]
     ) -> list[RetainedGraphs]:
         """What was reported of those that were alive at the last look, counted once more."""
-        alive = [cause for cause in self._looked if cause.at == last_look]
-        return [fact for cause in alive for fact in cause.counted(batch, followed, at_end=True)]
+        return [fact for cause in self._looked if cause.at == last_look for fact in cause.counted(batch, followed)]
 
     def is_told_elsewhere(self, cause: LeakGroup, line: Line) -> bool:
         """Whether another cause was told at a line: then this is the same one, of another model or call."""
