@@ -94,6 +94,11 @@ def train_on(optimizer: torch.optim.Optimizer, loss: torch.Tensor, **backward: b
     optimizer.step()
 
 
+def record_of(batch: int = 0, stage: Stage = Stage.TRAIN, **numbers: Any) -> BatchRecord:
+    """A batch's record, of training if nothing else is said."""
+    return BatchRecord(batch=batch, stage=stage, time=0.0, seconds=0.0, **numbers)
+
+
 def line_of(marker: str) -> int:
     """The line of the test's file that ends with a comment."""
     lines = linecache.getlines(sys._getframe(1).f_code.co_filename)

@@ -15,9 +15,9 @@ from memguard.evidence.kept.outputs import OutputsProbe
 from memguard.evidence.peaks.locals import LocalsProbe
 from memguard.records.facts import LargeLocals, PreviousOutputsAlive
 from memguard.records.findings import Severity
-from memguard.records.stats import BatchRecord, MemoryStats, Stage
+from memguard.records.stats import MemoryStats
 from memguard.rules.lifetimes import LocalsAlive, PreviousBatchAlive
-from tests.evidence.loop import Loop
+from tests.evidence.loop import Loop, record_of
 from tests.rules.evidence import AT, GIB, MIB, PLACE, judge, record, run_of
 
 WIDTH = 64
@@ -44,7 +44,7 @@ def trained(peak: int, kinds: list[Any], so_far: int | None = None) -> Loop:
         return out.detach()
 
     with Loop(model, kinds=kinds, **watch) as loop:
-        loop.record = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=peak)
+        loop.record = record_of(allocated_peak_bytes=peak)
         for _ in loop.batches(6):
             out = step(torch.randn(MIB // 2 // WIDTH, WIDTH))
         assert out is not None
@@ -78,7 +78,7 @@ def test_all_variables_that_hold_the_last_outputs_are_to_go() -> None:
 
     def train() -> list[PreviousOutputsAlive]:
         with Loop(model, kinds=[OutputsProbe], **watch) as loop:
-            loop.record = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=8 * MIB)
+            loop.record = record_of(allocated_peak_bytes=8 * MIB)
             for _ in loop.batches(6):
                 answer = (model(torch.randn(MIB // 2 // WIDTH, WIDTH)).detach(), "ok")
                 out, said = answer
@@ -136,7 +136,7 @@ def test_what_the_step_gave_back_is_there_all_through_the_next_one(resident: boo
         return out.item(), bank.row if resident else torch.zeros(MIB)
 
     with Loop(model, kinds=[LocalsProbe], **watch) as loop:
-        loop.record = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=peak)
+        loop.record = record_of(allocated_peak_bytes=peak)
         total = 0.0
         for _ in loop.batches(6):
             loss, probs = step(torch.randn(4, WIDTH))
@@ -164,6 +164,6 @@ def test_what_a_dataset_holds_too_does_not_go_with_the_variable(resident: bool, 
         fit(loop, TensorDataset(targets if resident else targets[:1].clone()))
 
     with Loop(model, kinds=[LocalsProbe], **watch) as loop:
-        loop.record = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=peak)
+        loop.record = record_of(allocated_peak_bytes=peak)
         train(loop)
     assert [(fact.names, fact.bytes) for fact in loop.of(LargeLocals)] == [(("targets",), 16 * MIB)] * told

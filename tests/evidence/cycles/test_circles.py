@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,13 +13,6 @@ from torch import nn
 from memguard.evidence.cycles.collected_graphs import look_at_garbage
 from memguard.evidence.cycles.cycle_breaks import MAX_OBJECTS
 from tests.evidence.loop import line_of
-
-
-@pytest.fixture(autouse=True)
-def _clean() -> Iterator[None]:
-    gc.collect()
-    yield
-    gc.collect()
 
 
 class Later:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -55,13 +54,6 @@ class WithFunction(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.function.apply(self.linear(x)).sum()
-
-
-@pytest.fixture(autouse=True)
-def _clean() -> Iterator[None]:
-    gc.collect()
-    yield
-    gc.collect()
 
 
 def test_an_object_in_a_circle_is_named() -> None:

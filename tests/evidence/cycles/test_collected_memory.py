@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,19 +12,11 @@ import torch
 from memguard.evidence.cycles.collected_graphs import CyclesProbe
 from memguard.evidence.cycles.collected_memory import HITS, CollectedMemoryProbe
 from memguard.records.facts import FreedByCollector
-from memguard.records.stats import BatchRecord, Stage
+from memguard.records.stats import Stage
 from memguard.text.units import MIB
-from tests.evidence.loop import Loop
+from tests.evidence.loop import Loop, record_of
 
 BYTES = 2 * MIB
-
-
-@pytest.fixture(autouse=True)
-def _clean() -> Iterator[None]:
-    gc.collect()
-    yield
-    gc.enable()
-    gc.collect()
 
 
 class Table:
@@ -61,14 +53,8 @@ def run(
                 gc.collect()
             end = ends(index)
             peak = None if end is None else end + MIB
-            loop.record = BatchRecord(
-                batch=index,
-                stage=Stage.VALIDATION if index % train != train // 2 else Stage.TRAIN,
-                time=0.0,
-                seconds=0.1,
-                allocated_end_bytes=end,
-                allocated_peak_bytes=peak,
-            )
+            stage = Stage.VALIDATION if index % train != train // 2 else Stage.TRAIN
+            loop.record = record_of(index, stage, allocated_end_bytes=end, allocated_peak_bytes=peak)
     return loop.of(FreedByCollector)
 
 

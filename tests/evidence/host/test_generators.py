@@ -11,8 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 from memguard.evidence.host.datasets import LOOKS, GeneratorsProbe
 from memguard.evidence.kept.scans import ScansProbe
 from memguard.records.facts import KeptOnHost, KeptOutputs
-from memguard.records.stats import BatchRecord, Stage
-from tests.evidence.loop import Loop
+from tests.evidence.loop import Loop, record_of
 
 
 def batches(count: int, *, keep: bool) -> Iterator[torch.Tensor]:
@@ -54,9 +53,7 @@ def test_nothing_is_looked_for_where_memory_does_not_grow(grows: bool) -> None:
     with Loop(model, kinds=[GeneratorsProbe]) as loop:
         for number, x in zip(loop.batches(32), batches(32, keep=False), strict=False):
             end = 4096 * number if grows else 4096
-            loop.record = BatchRecord(
-                batch=number, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_end_bytes=end, host_rss_bytes=1 << 28
-            )
+            loop.record = record_of(number, allocated_end_bytes=end, host_rss_bytes=1 << 28)
             model(x).sum().backward()
             found = found or bool(loop.watch.generators)
     assert found is grows
@@ -68,7 +65,7 @@ def test_nothing_is_looked_for_where_the_host_has_grown_and_grows_no_more() -> N
     with Loop(model, kinds=[GeneratorsProbe]) as loop:
         for number, x in zip(loop.batches(16), batches(16, keep=False), strict=False):
             rss = (1 << 28) + (min(number, 3) << 20)
-            loop.record = BatchRecord(batch=number, stage=Stage.TRAIN, time=0.0, seconds=0.0, host_rss_bytes=rss)
+            loop.record = record_of(number, host_rss_bytes=rss)
             model(x).sum().backward()
             assert loop.watch.generators == []
 

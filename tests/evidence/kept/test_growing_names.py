@@ -22,8 +22,7 @@ from memguard.evidence.kept.scans import ScansProbe
 from memguard.heap.snapshot import HeapSnapshot
 from memguard.records.facts import KeptOutputs, ModelCopies
 from memguard.records.findings import Finding, Severity
-from memguard.records.stats import BatchRecord, Stage
-from tests.evidence.loop import Loop, train_on
+from tests.evidence.loop import Loop, record_of, train_on
 
 MIB = 1024**2
 WIDTH = 512
@@ -49,9 +48,7 @@ def kept_outputs(rounds: int, make: Callable[[int], nn.Module], after: Callable[
             for _ in loop.batches(6):
                 model(torch.rand(8, WIDTH)).square().mean().backward()
                 end = 2 * EACH * sum(ref() is not None for ref in made)
-                loop.record = BatchRecord(
-                    batch=loop.batch, stage=Stage.TRAIN, time=0, seconds=0, allocated_end_bytes=end
-                )
+                loop.record = record_of(loop.batch, allocated_end_bytes=end)
             after(model, number)
             del model
         loop.probes.run_end()
@@ -214,7 +211,7 @@ def copies_beside(model: nn.Module) -> list[ModelCopies]:
     with Loop(model, kinds=[ScansProbe, GrowingNamesProbe]) as loop:
         for _ in loop.batches(40):
             model(torch.rand(8, WIDTH)).square().mean().backward()
-            loop.record = BatchRecord(batch=loop.batch, stage=Stage.TRAIN, time=0, seconds=0)
+            loop.record = record_of(loop.batch)
         loop.probes.run_end()
         loop.facts += loop.probes.take()
     return loop.of(ModelCopies)

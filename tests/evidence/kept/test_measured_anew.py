@@ -12,8 +12,7 @@ from torch import nn
 from memguard.evidence.kept.growing_names import GrowingNamesProbe
 from memguard.evidence.kept.scans import ScansProbe
 from memguard.records.facts import KeptOnHost, KeptOutputs
-from memguard.records.stats import BatchRecord, Stage
-from tests.evidence.loop import Loop
+from tests.evidence.loop import Loop, record_of
 
 SLOWLY = 40
 """Batches before it grows faster."""
@@ -25,7 +24,7 @@ def test_a_list_that_grows_faster_than_was_told_is_told_with_the_new_rate(fast: 
     kept: list[tuple[torch.Tensor, int]] = []
     with Loop(nn.Linear(2, 2), kinds=[ScansProbe, GrowingNamesProbe]) as loop:
         for index in loop.batches(160):
-            loop.record = BatchRecord(batch=index, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_end_bytes=0)
+            loop.record = record_of(index, allocated_end_bytes=0)
             kept += [(torch.ones(256), index) for _ in range(fast if index >= SLOWLY else 1)]
     facts = loop.of(KeptOutputs)
     first, last = facts[0], facts[-1]
@@ -75,7 +74,7 @@ def test_a_holder_that_does_not_grow_is_measured_ever_more_rarely() -> None:
         asked: set[int | None] = set()
         with Loop(nn.Linear(2, 2), kinds=[ScansProbe, GrowingNamesProbe]) as loop:
             for index in loop.batches(600):
-                loop.record = BatchRecord(batch=index, stage=Stage.TRAIN, time=0.0, seconds=0.0)
+                loop.record = record_of(index)
                 if not is_cleared or index < SLOWLY:
                     kept.append(torch.ones(256))
                 asked.add(loop.watch.due)

@@ -12,9 +12,9 @@ from torch import nn
 from memguard.evidence.kept.outputs import OutputsProbe
 from memguard.evidence.kept.scans import ScansProbe
 from memguard.records.facts import KeptOutputs, PreviousOutputsAlive
-from memguard.records.stats import BatchRecord, MemoryStats, Stage
+from memguard.records.stats import MemoryStats, Stage
 from memguard.source.bounds import bounds_of
-from tests.evidence.loop import Loop, line_of
+from tests.evidence.loop import Loop, line_of, record_of
 
 HISTORY: list[torch.Tensor] = []
 
@@ -29,7 +29,7 @@ def looped(model: nn.Module, total: int, peak: int, **record: Any) -> Loop:
     stats = MemoryStats(allocated_bytes=peak, allocated_peak_bytes=peak)
     loop = Loop(model, kinds=[OutputsProbe], device_total_bytes=total, read=lambda: stats)
     told = {"stage": Stage.TRAIN, "allocated_peak_bytes": peak, **record}
-    loop.record = BatchRecord(batch=0, time=0.0, seconds=0.0, **told)
+    loop.record = record_of(**told)
     return loop
 
 

@@ -6,7 +6,6 @@ import copy
 import weakref
 from collections import UserList
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,17 +14,7 @@ from torch import nn
 
 from memguard.evidence.interface import ProbeContext
 from memguard.evidence.kept.incremental_scan import APART, BEGINS, ScanSchedule, Suspects
-from memguard.records.stats import BatchRecord, Stage
-
-RECORD = BatchRecord(
-    batch=0,
-    stage=Stage.TRAIN,
-    epoch=None,
-    index=None,
-    optimizer_steps=0,
-    time=0.0,
-    seconds=0.0,
-)
+from tests.evidence.loop import record_of
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +38,7 @@ class Program:
     def batch(self, allocated_bytes: int | None = None) -> None:
         """One batch ends."""
         self.watch.batches += 1
-        self.watch.find_record = lambda: replace(RECORD, allocated_end_bytes=allocated_bytes)
+        self.watch.find_record = lambda: record_of(allocated_end_bytes=allocated_bytes)
         self.rounds.count += 1
         if self.rounds.is_due():
             self.rounds.begin(self.watch, 1)
@@ -159,7 +148,7 @@ def test_no_third_round_where_nothing_grew() -> None:
         program.batch(allocated_bytes=1000)
     assert len(program.found) == 2
     program.rounds._at_begin = (0, 1000, 5)
-    program.watch.find_record = lambda: replace(RECORD, allocated_end_bytes=1000, host_rss_bytes=5)
+    program.watch.find_record = lambda: record_of(allocated_end_bytes=1000, host_rss_bytes=5)
     program.rounds.begin(program.watch, 1)
     assert not program.rounds.is_open
 
@@ -172,7 +161,7 @@ def test_an_epoch_that_grew_by_a_model_is_worth_one_more_round() -> None:
     assert not program.rounds.is_worth_one_more(program.watch, 100)
     taken = []
     for allocated in (1100, 1150, 1250, 9000, 99000):
-        program.watch.find_record = lambda now=allocated: replace(RECORD, allocated_end_bytes=now)
+        program.watch.find_record = lambda now=allocated: record_of(allocated_end_bytes=now)
         if program.rounds.is_worth_one_more(program.watch, 100):
             program.rounds.begin(program.watch, 1)
             program.rounds.advance(program.watch, [], 1 << 30)

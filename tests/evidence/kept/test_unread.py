@@ -10,10 +10,10 @@ from torch import nn
 
 from memguard.evidence.kept.unread import UnreadProbe
 from memguard.records.facts import UnreadStorages
-from memguard.records.stats import BatchRecord, Stage
+from memguard.records.stats import Stage
 from memguard.text.units import MIB
 from tests.backends.virtual_gpu import virtual_gpu
-from tests.evidence.loop import Loop
+from tests.evidence.loop import Loop, record_of
 
 
 class Sampler:
@@ -33,7 +33,7 @@ def train(
     net, sampler = nn.Linear(8, 8), Sampler()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     with virtual_gpu() as gpu, Loop(net, kinds=[UnreadProbe], uses=gpu.backend.uses) as loop:
-        loop.record = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=8 * MIB)
+        loop.record = record_of(allocated_peak_bytes=8 * MIB)
         for _ in range(rounds):
             for _ in loop.batches(2, Stage.VALIDATION):
                 with torch.no_grad():
@@ -96,7 +96,7 @@ def states_unread(*, returns: bool, peak_bytes: int = 20 * MIB) -> list[UnreadSt
     large, small = nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 8)
     phases = Phases(large, small)
     with virtual_gpu() as gpu, Loop(large, small, kinds=[UnreadProbe], uses=gpu.backend.uses) as loop:
-        loop.record = BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=peak_bytes)
+        loop.record = record_of(allocated_peak_bytes=peak_bytes)
         order = [phases.pretraining] * 4 + [phases.training] * 12 + [phases.pretraining] * returns
         for number in loop.batches(len(order)):
             small(large(torch.randn(2, 1024))).sum().backward()

@@ -8,8 +8,7 @@ from torch import nn
 from memguard.backends.cuda_history import CudaHistory, choose_history
 from memguard.evidence.peaks.history import HistoryProbe, swelling
 from memguard.records.facts import SurvivingAllocations
-from memguard.records.stats import BatchRecord, Stage
-from tests.evidence.loop import Loop
+from tests.evidence.loop import Loop, record_of
 from tests.evidence.timelines import timeline_of
 
 
@@ -40,15 +39,11 @@ class FakeHistory:
         return {"device_traces": [kept + passing]}
 
 
-def record(end: int) -> BatchRecord:
-    return BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_end_bytes=end)
-
-
 def run(ends: list[int]) -> tuple[FakeHistory, Loop]:
     history = FakeHistory()
     with Loop(nn.Linear(2, 2), kinds=[HistoryProbe], history=history, device_total_bytes=10_000) as loop:
         for index in loop.batches(len(ends)):
-            loop.record = record(ends[index])
+            loop.record = record_of(allocated_end_bytes=ends[index])
     return history, loop
 
 
@@ -109,6 +104,6 @@ def test_what_does_not_grow_in_every_batch_is_named_by_a_longer_look() -> None:
     history = SlowlyGrowing()
     with Loop(nn.Linear(2, 2), kinds=[HistoryProbe], history=history) as loop:
         for index in loop.batches(200):
-            loop.record = record(1000 * index)
+            loop.record = record_of(allocated_end_bytes=1000 * index)
     (fact,) = loop.of(SurvivingAllocations)
     assert (fact.place.line, fact.batches) == (43, 32)

@@ -15,15 +15,11 @@ from memguard.evidence.peaks.logits import LogitsProbe, fused_losses
 from memguard.evidence.peaks.loss_logits import saved_by_slices, upcast_in
 from memguard.integrations.script import run_script
 from memguard.records.facts import LargeLogits
-from memguard.records.stats import BatchRecord, MemoryStats, Stage
-from tests.evidence.loop import Loop, sees_saved_tensors
+from memguard.records.stats import MemoryStats
+from tests.evidence.loop import Loop, record_of, sees_saved_tensors
 from tests.evidence.timelines import timeline_of
 
 MIB = 1024**2
-
-
-def record(peak: int) -> BatchRecord:
-    return BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=peak)
 
 
 def test_wide_logits_whose_loss_sets_the_peak_are_measured() -> None:
@@ -31,7 +27,7 @@ def test_wide_logits_whose_loss_sets_the_peak_are_measured() -> None:
     model, x = nn.Linear(8, 5000), torch.randn(4, 8)
     reads: dict[str, Any] = {"read": lambda: MemoryStats(allocated_bytes=100, allocated_peak_bytes=120)}
     with Loop(model, kinds=[LogitsProbe], **reads) as loop:
-        loop.record = record(1120)
+        loop.record = record_of(allocated_peak_bytes=1120)
         for _ in loop.batches(3):
             model(x).sum().backward()
     fact = loop.of(LargeLogits)[0]
@@ -46,7 +42,7 @@ def test_wide_outputs_that_are_no_logits_are_left_alone(lengths: tuple[int, ...]
     model = nn.Conv1d(1, 1, 3, padding=1) if convolutional else nn.Tanh()
     reads: dict[str, Any] = {"read": lambda: MemoryStats(allocated_bytes=100, allocated_peak_bytes=120)}
     with Loop(model, kinds=[LogitsProbe], **reads) as loop:
-        loop.record = record(1120)
+        loop.record = record_of(allocated_peak_bytes=1120)
         for batch in loop.batches(4):
             model(torch.randn(2, 1, lengths[batch], requires_grad=True)).sum().backward()
     assert not loop.of(LargeLogits)
@@ -135,7 +131,7 @@ def test_logits_computed_again_by_a_backward_are_not_followed() -> None:
     head, x = nn.Linear(8, 5000).bfloat16(), torch.randn(4, 8, dtype=torch.bfloat16, requires_grad=True)
     reads: dict[str, Any] = {"read": lambda: MemoryStats(allocated_bytes=100, allocated_peak_bytes=120)}
     with Loop(head, kinds=[LogitsProbe], **reads) as loop:
-        loop.record = record(1120)
+        loop.record = record_of(allocated_peak_bytes=1120)
         for _ in loop.batches(4):
             checkpoint(lambda h: head(h).float().log_softmax(-1).sum(), x, use_reentrant=False).backward()  # type: ignore[no-untyped-call]
     assert len(loop.of(LargeLogits)) == 0

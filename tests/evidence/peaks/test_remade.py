@@ -10,15 +10,10 @@ from torch import nn
 
 from memguard.evidence.peaks.periodic_reallocation import ModelSeriesProbe, RemadeProbe
 from memguard.records.facts import ReboundTensor
-from memguard.records.stats import BatchRecord, Stage
 from memguard.source.remaking import remade_variable
-from tests.evidence.loop import Loop, line_of
+from tests.evidence.loop import Loop, line_of, record_of
 
 MIB = 1 << 20
-
-
-def record(peak: int) -> BatchRecord:
-    return BatchRecord(batch=0, stage=Stage.TRAIN, time=0.0, seconds=0.0, allocated_peak_bytes=peak)
 
 
 class Agent:
@@ -39,13 +34,13 @@ def trained(*, standing_out: bool, before: int = 0) -> Loop:
     agent, model = Agent(), nn.Linear(2, 2)
     with Loop(model, kinds=[RemadeProbe]) as loop:
         for _ in loop.batches(before):
-            loop.record = record(10 * MIB)
+            loop.record = record_of(allocated_peak_bytes=10 * MIB)
         for index in loop.batches(30):
             first = index % 6 == 0
             if first:
                 agent.collect()
             agent.learn()
-            loop.record = record(14 * MIB if first and standing_out else 10 * MIB)
+            loop.record = record_of(allocated_peak_bytes=14 * MIB if first and standing_out else 10 * MIB)
     return loop
 
 
@@ -64,7 +59,7 @@ def test_what_is_made_anew_once_is_not_told() -> None:
         for index in loop.batches(20):
             if index == 8:
                 agent.collect()
-            loop.record = record(14 * MIB if index in (8, 16) else 10 * MIB)
+            loop.record = record_of(allocated_peak_bytes=14 * MIB if index in (8, 16) else 10 * MIB)
     assert loop.facts == []
 
 
@@ -76,7 +71,7 @@ def test_a_row_of_batches_that_stand_out_is_one_look() -> None:
             filling = index % 18 < 6
             if index % 18 == 6:
                 agent.collect()
-            loop.record = record(14 * MIB if filling else 10 * MIB)
+            loop.record = record_of(allocated_peak_bytes=14 * MIB if filling else 10 * MIB)
     (fact,) = loop.of(ReboundTensor)
     assert (fact.place.holder, fact.place.line) == ("Agent.rollout", line_of("collected"))
 
@@ -166,5 +161,5 @@ def test_all_rows_in_another_order_are_told_and_a_chunk_of_several_is_not(shuffl
                 if shuffled:
                     chunks.shuffle(order)
             chunks.take()
-            loop.record = record(14 * MIB if first else 10 * MIB)
+            loop.record = record_of(allocated_peak_bytes=14 * MIB if first else 10 * MIB)
     assert [fact.place.holder for fact in loop.of(ReboundTensor)] == holders

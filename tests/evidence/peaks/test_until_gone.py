@@ -11,9 +11,9 @@ from memguard.evidence.kept.outputs import OutputsProbe
 from memguard.evidence.peaks.previous_batch import PeakAtRelease
 from memguard.records.facts import PreviousOutputsAlive
 from memguard.records.findings import Severity
-from memguard.records.stats import BatchRecord, MemoryStats, Stage
+from memguard.records.stats import MemoryStats
 from memguard.rules.lifetimes import PreviousBatchAlive
-from tests.evidence.loop import Loop
+from tests.evidence.loop import Loop, record_of
 from tests.rules.evidence import AT, GIB, judge, record, run_of
 
 
@@ -68,7 +68,7 @@ def test_a_peak_between_the_forward_and_what_replaces_the_old_is_told(
     """The statement makes the new ones first; a peak that comes after it is not the old ones' doing."""
     device, keeps = Counter(), Keeps()
     with Loop(keeps.model, kinds=[OutputsProbe], device_total_bytes=60_000, read=device.read) as loop:
-        loop.record = BatchRecord(batch=0, stage=Stage.TRAIN, time=0, seconds=0, allocated_peak_bytes=30)
+        loop.record = record_of(allocated_peak_bytes=30)
         for _ in loop.batches(4):
             device.peak = 10
             out = keeps.model(torch.rand(8, 64))
