@@ -43,6 +43,31 @@ def test_a_reference_model_that_answers_for_a_whole_roll_out_is_a_frozen_model()
     assert [(fact.frozen, fact.count) for fact in loop.of(UnusedGraphs)][:1] == [(True, 6)]
 
 
+def test_one_of_two_calls_of_a_frozen_model_is_told() -> None:
+    """The backward runs through what it makes of the student's answer, and not through its target."""
+    student, judge = nn.Linear(8, 8), make(1).eval()
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    with Loop(student, judge, kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(8):
+            x = torch.randn(4, 8)
+            target = judge(x).detach()  # the target
+            train_on(optimizer, (judge(student(x)) - target).square().mean())
+    (fact,) = loop.of(UnusedGraphs)
+    assert fact.frozen and fact.place.line == line_of("the target")
+
+
+def test_a_frozen_model_of_which_a_method_is_called_is_one_model() -> None:
+    """Its parts are told together, with the bytes of the largest."""
+    student, teacher = make(), nn.ModuleDict({"small": make(1), "large": nn.Sequential(make(2), nn.Linear(4, 4))})
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    with Loop(student, *teacher.eval().values(), kinds=[EvaluationProbe]) as loop:
+        for _ in loop.batches(8):
+            x = torch.randn(4, 8)
+            target = (teacher["small"](x) + teacher["large"](x)).detach()
+            train_on(optimizer, (student(x) - target).square().mean())
+    assert [(fact.module, fact.frozen) for fact in loop.of(UnusedGraphs)] == [("ModuleDict", True)]
+
+
 def test_a_model_told_as_frozen_stays_frozen() -> None:
     """Of a teacher that was trained before, what was told once is told again, though steps beside it got rarer."""
     teacher, student, x = make(), make(1), torch.randn(8, 8)
