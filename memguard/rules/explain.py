@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Sequence
 
-from memguard.rules.explanation import ACTS, Explanation, example_of, setup
+from memguard.rules.explanation import ACTS, Explanation, differences, setup
 from memguard.rules.interface import Rule
 
 PARTS = ("What", "Why it matters", "How to fix")
@@ -34,7 +34,7 @@ def explain(rule: type[Rule]) -> Explanation:
         name=rule.name,
         title=title,
         parts={part: parts[part][:1].upper() + parts[part][1:] for part in PARTS},
-        example=example_of(rule.code).difference,
+        example=differences([rule.code])[rule.code],
     )
 
 

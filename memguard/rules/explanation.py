@@ -10,51 +10,9 @@ from pathlib import Path
 from typing import final
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
-    """A short program that a rule reports, and what to write instead."""
-
-    setup: str
-    """What all examples begin with: imports, a model, an optimizer, a loader."""
-    difference: str
-    """The program behind it; lines begin with ``-`` (before), ``+`` (after) or a space (both)."""
-
-    @property
-    def before(self) -> str:
-        """The program that the rule reports."""
-        return self._program("-")
-
-    @property
-    def after(self) -> str:
-        """The program that the rule does not report."""
-        return self._program("+")
-
-    @property
-    def changed_lines(self) -> tuple[int, ...]:
-        """The lines of `before`, from 1, that `after` does not have."""
-        kept = [line for line in self.difference.splitlines() if not line.startswith("+")]
-        first = len(self.before.splitlines()) - len(kept) + 1
-        return tuple(number for number, line in enumerate(kept, first) if line.startswith("-"))
-
-    def _program(self, sign: str) -> str:
-        lines = [line[1:] for line in self.difference.splitlines() if line[:1] in ("", " ", sign)]
-        head = [line for line in lines if line.startswith("# ")]
-        return "\n".join([*head, self.setup, *(line for line in lines if line not in head), ""])
-
-
 def setup() -> str:
     """What all examples begin with: imports, a model, an optimizer, a loader."""
     return _read()[0]
-
-
-def example_of(code: str) -> Example:
-    """The example of a rule.
-
-    Raises:
-        KeyError: There is none.
-    """
-    return Example(setup=setup(), difference=_read()[1][code])
 
 
 def differences(codes: Iterable[str]) -> dict[str, str]:

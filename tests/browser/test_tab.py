@@ -15,7 +15,7 @@ from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Stage
 from memguard.report.html import write_html
 from memguard.report.html_snapshot import snapshot_map
-from memguard.rules.explanation import example_of
+from memguard.rules.explanation import differences
 from memguard.text.units import GIB, MIB, format_bytes
 from tests.allocator.recorded import committed_bytes
 from tests.browser.chromium import Visit, ink, needs_chromium
@@ -665,7 +665,7 @@ def test_findings_are_grouped_by_cause(visit: Visit, tmp_path: Path) -> None:
         assert group.locator(".finding .badge").all_inner_texts() == ["MG303", "MG301", "MG999"]
         group.locator("summary").first.click()
         shown = group.locator(".example").first.locator(".line").all_text_contents()
-        assert [line.rstrip() for line in shown] == example_of("MG101").difference.splitlines()
+        assert [line.rstrip() for line in shown] == differences(["MG101"])["MG101"].splitlines()
         assert group.locator(".example").count() == 3  # of a rule that nobody knows there is none
         assert 'with memguard.allow("MG101"):' in group.inner_text() and 'ignore=["MG101"]' in group.inner_text()
         assert frame.eval_on_selector_all(".finding a", "all => all.map(each => each.getAttribute('href'))") == [

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from memguard.rules.explanation import example_of
 from tests.corpus.runner import run_alone
+from tests.rules.example_programs import example_of
 
 pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("ignore")]
 

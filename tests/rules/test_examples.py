@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from memguard.rules import ALL_RULES
-from memguard.rules.explanation import Example, example_of
 from tests.corpus.forked import run_forked
 from tests.corpus.runner import Outcome
+from tests.rules.example_programs import Example, example_of
 
 CODES = [rule.code for rule in ALL_RULES]
 NEEDS = {
