@@ -149,12 +149,12 @@ def _ends(length: int, forward: Iterable[Any], backward: Callable[[], Iterator[A
 
 
 def newest_of(container: object) -> object:
-    """What was added to a container last; None where its order does not tell."""
+    """What was added to a container last; of a set any element."""
     return next(iter(latest_of(container)), None)
 
 
 def latest_of(container: Any) -> tuple[Any, ...]:
-    """The last few that were added to a container, the newest first; none where its order does not tell."""
+    """The last few that were added to a container, the newest first; of a set any few."""
     kind = type(container)
     elements: Iterable[Any] = ()
     if issubclass(kind, list):
@@ -165,6 +165,8 @@ def latest_of(container: Any) -> tuple[Any, ...]:
         elements = collections.deque.__reversed__(container)
     elif issubclass(kind, dict):
         elements = reversed(dict.keys(container) if has_tensor_keys(container) else dict.values(container))
+    elif issubclass(kind, (set, frozenset)):
+        elements = (set if issubclass(kind, set) else frozenset).__iter__(container)
     return tuple(itertools.islice(elements, LATEST))
 
 

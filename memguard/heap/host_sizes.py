@@ -29,6 +29,9 @@ MAX_DEPTH = 12
 MIN_TEXT = 64 * 1024
 """Characters of a text that may be one to which every batch adds."""
 
+OF_VIEW = 3
+"""References to an array, while one is counted, that only a view of it has: the view's, a variable's, the question's."""
+
 _PLAIN = (bytes, bytearray, str, int, float, complex, io.BytesIO)
 _KNOWN = ("numpy", "torch")
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, enum.Enum)
@@ -46,9 +49,16 @@ class HostSize:
     """Whether a part of it belongs to a C library that does not tell its size: a picture, a handle."""
 
 
-def host_size(value: object) -> HostSize:
-    """Estimates an object: long containers by a sample of their elements."""
-    return _Estimate().of(value, 0, MAX_OBJECTS)
+def host_size(value: object, *, beside: object = None) -> HostSize:
+    """Estimates an object: long containers by a sample of their elements.
+
+    Args:
+        value: The object.
+        beside: Another one; what both lead to is not counted.
+    """
+    estimate = _Estimate()
+    estimate.of(beside, 0, MAX_OBJECTS)
+    return estimate.of(value, 0, MAX_OBJECTS)
 
 
 def size_of(value: object) -> int:
@@ -106,7 +116,7 @@ class _Estimate:
             self._seen.add(key[0])
             return HostSize(key[1], 1)
         if is_numpy_array(kind):
-            return HostSize(block_of(value), 1)
+            return HostSize(self._memory_of(value), 1)
         if issubclass(kind, _NAMED):  # made once, whoever refers to it
             return HostSize(objects=1)
         if any(kind is plain for plain in _PLAIN):
@@ -122,6 +132,16 @@ class _Estimate:
         found = HostSize(dict.__sizeof__(attributes) if attributes else 0, 1, not fields and module not in _KNOWN)
         values = ((part,) for part in list(fields.values()))
         return self._with_parts(found, len(fields), values, depth, left)
+
+    def _memory_of(self, array: Any) -> int:
+        """Bytes that an array keeps: of a view those of the array that it shows a part of, if nothing else keeps it."""
+        base = array.base
+        if not is_numpy_array(type(base)):
+            return block_of(array)
+        if id(base) in self._seen:
+            return 0
+        self._seen.add(id(base))
+        return block_of(base if sys.getrefcount(base) <= OF_VIEW else array)
 
     def _with_parts(
         self, found: HostSize, length: int, parts: Iterable[tuple[Any, ...]], depth: int, left: int

@@ -36,6 +36,8 @@ class ContainerSize:
     there under another name brings none."""
     repeated: int = 0
     """Elements that are tensors which it holds already."""
+    common_bytes: int = 0
+    """Of storages that most of its elements lead to: another element brings none of these."""
 
 
 @final
@@ -101,7 +103,9 @@ class HeapSnapshot:
         bytes_below: dict[int, int] = {}
         met: dict[int, dict[int, int]] = {}
         """Of each container the elements that lead to tensors: their identities by where they are."""
-        counted: set[tuple[int, int]] = set()
+        sizes: dict[int, int] = {}
+        elements_of_key: dict[tuple[int, int], set[int]] = {}
+        """Of each container and storage the elements that lead there, by where they are."""
         of_parts: set[int] = set()
         """Containers with elements that show a part of their storage: many may show the same one."""
         keys = [storage_key(leaf.value) for leaf in self.tensors]
@@ -119,12 +123,16 @@ class HeapSnapshot:
                     continue
                 if is_part:
                     of_parts.add(number)
-                if (number, key[0]) not in counted:
-                    counted.add((number, key[0]))
-                    bytes_below[number] = bytes_below.get(number, 0) + key[1]
+                sizes[key[0]] = key[1]
+                elements_of_key.setdefault((number, key[0]), set()).add(element.index)
+        common: dict[int, int] = {}
+        for (number, storage), indices in elements_of_key.items():
+            into = common if len(indices) > max(len(met[number]) // 2, 1) else bytes_below
+            into[number] = into.get(number, 0) + sizes[storage]
         for link in self.links:
             if container_of(type(link.value)) is not None:
                 length, size = length_of(link.value), bytes_below.get(id(link.value), 0)
+                of_all = common.get(id(link.value), 0)
                 elements = met.get(id(link.value), {})
                 repeated = len(elements) - len(set(elements.values()))
                 if length > FULL and elements:  # a sample; where half of it repeats, so does the rest
@@ -132,8 +140,8 @@ class HeapSnapshot:
                     repeats = 2 * repeated >= len(elements)
                     size, repeated = int(size if repeats else size * scale), int(repeated * scale if repeats else 0)
                     if id(link.value) in of_parts:
-                        size = _measured(link.value, whole)
-                yield link, ContainerSize(length, size, repeated)
+                        size = max(_measured(link.value, whole) - of_all, 0)
+                yield link, ContainerSize(length, size + of_all, repeated, of_all)
 
 
 def _is_part(tensor: torch.Tensor, key: tuple[int, int] | None) -> bool:

@@ -57,9 +57,7 @@ class Bound(enum.Flag):
     KEYED = enum.auto()
     """It is asked for a key before it is filled: how many keys there are, only the run can show."""
     ENDS = enum.auto()
-    """It is a local variable of one pass over the data, which ends with its function."""
-    ENDS_LAST = enum.auto()
-    """The same of a function that is called once and trains: it ends with the run."""
+    """It is a local variable of one pass over the data, which ends with its function, not with the run."""
     EVALUATION = enum.auto()
     """It is a script's variable, filled in one pass that does not train."""
     UNKNOWN = enum.auto()
@@ -106,7 +104,7 @@ def bounds_of(file: str | None, line: int | None, holder: str | None, *, evaluat
     if attribute or len(loops) > 1 or not any(assigns(node, name) for node in inside):
         return found  # of an attribute or a global only these count
     if isinstance(function, FUNCTIONS):
-        return found | (Bound.ENDS_LAST if trains(loops, model) and runs_once(model, function) else Bound.ENDS)
+        return found if trains(loops, model) and runs_once(model, function) else found | Bound.ENDS
     return found | (Bound.EVALUATION if evaluates and not trains(loops, model) else Bound(0))
 
 

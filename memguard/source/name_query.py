@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, final
 
@@ -51,8 +51,8 @@ class SearchContext:
     """Whether a graph is kept (a detached value cannot), else any tensor."""
     numbers: bool = False
     """Whether plain values count as well."""
-    running: frozenset[tuple[str, int]] = frozenset()
-    """(file, first line) of the functions on the stack."""
+    running: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """(file, first line) of the functions on the stack, and the line that runs."""
     calling: frozenset[tuple[str, int]] = frozenset()
     """Those that were seen to call a model while graphs piled up."""
     cells: tuple[frozenset[str], ...] = ()

@@ -333,6 +333,7 @@ class _Search:
         owner = scope.method_owner.owner if scope.method_owner is not None else None
         score -= 0.1 * sight.hops
         score += 1.0 if place in context.running else 0.25 if place in context.calling else 0.0
+        score -= 1.0 if _is_in_other_loop(model, what.line, context.running.get(place)) else 0.0
         if query.attribute and owner in query.classes:
             score += 1.5 - 0.1 * query.classes.index(owner)
         elif owner is not None and owner in query.own_classes:
@@ -361,6 +362,14 @@ def _level(rest: Chain) -> int | None:
         elif kind == "attr" or level == 0:
             return None
     return level
+
+
+def _is_in_other_loop(model: SourceModel, line: int, running: int | None) -> bool:
+    """Whether a line lies in a loop of its function, and the line that runs there in another, which has no part of it."""
+    if running is None:
+        return False
+    loops, now = model.around(line)[1], model.around(running)[1]
+    return bool(loops and now) and not any(loop is other for loop in loops for other in now)
 
 
 def _stage_fits(scope: Scope, *, evaluates: bool) -> float:

@@ -52,7 +52,7 @@ def test_a_list_of_the_function_that_runs_once_and_trains_lasts_as_long_as_the_r
     path = tmp_path / "script.py"
     path.write_text(ONCE.format(call=call))
     assert bounds_of(str(path), 5, "rows")
-    assert bool(bounds_of(str(path), 5, "rows") & ~Bound.ENDS_LAST) is not once
+    assert bool(bounds_of(str(path), 5, "rows")) is not once
 
 
 COUNTED = {

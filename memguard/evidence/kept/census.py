@@ -102,7 +102,7 @@ def find_growth(
         if longer < elements or longer <= 0 or innermost(link).via not in NAMES or _is_state(link):
             continue
         fresh = max(longer - now.repeated, 0)
-        grown = now.bytes * fresh // max(now.length - now.repeated, 1)
+        grown = (now.bytes - now.common_bytes) * fresh // max(now.length - now.repeated, 1)
         others = alike[_name_of(link)]
         growth = ContainerGrowth(NOWHERE, longer, grown, alike=others)
         copies = copied(newest_of(link.value)) * longer
@@ -110,8 +110,10 @@ def find_growth(
             growth = replace(growth, bytes=copies, copy_bytes=copies // longer)
         else:
             element = newest_of(link.value)
-            is_repeated = sum(other is element for _, other in sample_of(link.value)) > 1  # one object, many times
-            weight, from_worker = HostSize() if is_repeated else host_size(element), is_from_worker(element)
+            other = next((other for _, other in sample_of(link.value) if other is not element), None)
+            is_repeated = sum(one is element for _, one in sample_of(link.value)) > 1  # one object, many times
+            weight = HostSize() if is_repeated else host_size(element, beside=other)
+            from_worker = is_from_worker(element)
             plain = max(weight.bytes - sum(storages_of(tensors_in(element, 3)).values()), 0)
             growth = replace(growth, newest_bytes=weight.bytes, plain_bytes=plain, from_worker=from_worker)
             light = grown <= 0 and weight.bytes * fresh * others < host_bytes

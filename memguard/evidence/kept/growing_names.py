@@ -300,7 +300,7 @@ class GrowingNamesProbe(Probe):
         weights, is_lru = one.are_models, type(one.link.value) is LRU_CACHE
         of_states = bool(length) and not weights and nbytes - one.bytes(one.states) >= EXPLAINED * nbytes
         capacity = one.capacity or capacity_of(one.link, place.file, place.holder)
-        bounds = bounds_of(place.file, place.line, place.holder) & ~(Bound.KEYED | Bound.ENDS_LAST)
+        bounds = bounds_of(place.file, place.line, place.holder) & ~Bound.KEYED
         if outgrew(length, capacity):
             bounds, capacity = bounds & ~Bound.MEASURED, None
         return KeptOutputs(
@@ -332,8 +332,8 @@ class GrowingNamesProbe(Probe):
             bytes=one.bytes(),
             bytes_per_batch=rate,
             first_batch=first_batch,
-            bounded=bool(bounds & ~Bound.ENDS_LAST),
-            by_key=bool(bounds & Bound.KEYED) and not bounds & ~(Bound.ENDS_LAST | Bound.KEYED),
+            bounded=bool(bounds),
+            by_key=bool(bounds & Bound.KEYED) and not bounds & ~Bound.KEYED,
         )
 
     def _parts(self, name: Name, kept: Mapping[Name, Kept]) -> tuple[str, ...]:

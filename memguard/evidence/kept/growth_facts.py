@@ -171,7 +171,7 @@ class GrownContainers:
     def _tell_kept_on_host(self, growth: ContainerGrowth, batches: int) -> None:
         place, watch = growth.place, self._watch
         nbytes = growth.newest_bytes * growth.elements * growth.alike
-        bounded = self._is_bounded(growth, without=Bound.ENDS_LAST)
+        bounded = self._is_bounded(growth)
         _, passed = _all_of(growth, batches, watch)
         self._report(
             KeptOnHost(
@@ -182,7 +182,7 @@ class GrownContainers:
                 bytes_per_batch=nbytes / batches,
                 first_batch=max(watch.batch - passed, 0),
                 bounded=bounded,
-                by_key=bounded and not self._is_bounded(growth, without=Bound.ENDS_LAST | Bound.KEYED),
+                by_key=bounded and not self._is_bounded(growth, without=Bound.KEYED),
                 from_workers=growth.from_worker,
                 pinned=growth.pinned,
                 capacity=growth.capacity if growth.length <= (growth.capacity or 0) else None,
@@ -210,7 +210,7 @@ class GrownContainers:
         if where not in self._limited or not outgrew(growth.length, growth.capacity):
             return False
         self._limited.discard(where)
-        return not self._is_bounded(growth, without=None if growth.bytes > 0 else Bound.ENDS_LAST)
+        return not self._is_bounded(growth)
 
     def _trained(self, survey: HolderSearch) -> set[int]:
         """Storages of what optimizers step on, or will: a program that makes more of those trains them."""

@@ -107,7 +107,7 @@ class HolderSearch:
         named = []
         for group in grouped(found)[:MAX_GROUPS]:
             trail = group.leaves[-1].trail()
-            self._set_cause(group, trail, SearchContext(graph=graph, numbers=plain, cells=self.cells))
+            self._set_cause(group, trail, self._context(graph=graph, numbers=plain))
             if not (graph and is_given(group.link, group.statement, self.frames)):
                 named.append((_holder(group), group.leaves))
         return named
@@ -125,18 +125,20 @@ class HolderSearch:
         leaf = Link(None, Via.ITEM, None, innermost_newest(link)) if filled else link
         group = Group(innermost(link))
         group.leaves.append(leaf)
-        if graph:
-            context = self._context_of(self._stage)
-        else:
-            numbers = filled and (not tensors or has_tensor_keys(link.value))
-            context = SearchContext(graph=False, numbers=numbers, cells=self.cells)
-        self._set_cause(group, leaf.trail(), context)
+        numbers = filled and (not tensors or has_tensor_keys(link.value)) and not graph
+        self._set_cause(group, leaf.trail(), self._context(graph=graph, numbers=numbers))
         return _holder(group).place
 
-    def _context_of(self, stage: Stage | None) -> SearchContext:
-        """What is known of the run where tensors came to be in a stage."""
+    def _context(
+        self, *, graph: bool, numbers: bool = False, stage: Stage | None = None, names: frozenset[str] = frozenset()
+    ) -> SearchContext:
+        """What is known of the run, and of the stage in which tensors came to be."""
+        stage = stage or self._stage
         return SearchContext(
-            running=frozenset(map(function_key, self.frames)),
+            names=names,
+            graph=graph,
+            numbers=numbers,
+            running={function_key(frame): frame.f_lineno for frame in self.frames},
             calling=self._calling,
             cells=self.cells,
             evaluates=None if stage is None or stage is Stage.OTHER else stage.evaluates,
@@ -223,7 +225,7 @@ class HolderSearch:
     ) -> tuple[Holder, ...]:
         """Names who holds what some links lead to, the likeliest cause first."""
         groups = grouped(found)
-        context = replace(self._context_of(stage), graph=graph, names=aliases_among(found, groups))
+        context = self._context(graph=graph, stage=stage, names=aliases_among(found, groups))
         for group in groups[:MAX_GROUPS]:
             self._set_cause(group, group.leaves[-1].trail(), context)
         is_passing = functools.partial(passes_on, frames=self.frames, sources=self.sources)
