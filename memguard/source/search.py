@@ -365,7 +365,7 @@ def _level(rest: Chain) -> int | None:
 
 
 def _is_in_other_loop(model: SourceModel, line: int, running: int | None) -> bool:
-    """Whether a line lies in a loop of its function, and the line that runs there in another, which has no part of it."""
+    """Whether a line lies in a loop of its function, and the line that runs there in a loop beside that one."""
     if running is None:
         return False
     loops, now = model.around(line)[1], model.around(running)[1]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from typing import final
+
+import torch
+from torch import nn
 
 from memguard.autograd.graph import held_bytes
 from memguard.evidence.interface import Now, Probe
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.oom.errors import oom_in
+from memguard.evidence.owners import state_of
 from memguard.heap.children import Via
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import (
@@ -21,9 +25,10 @@ from memguard.heap.frames import (
     running_frames,
     user_frames,
 )
-from memguard.heap.snapshot import is_below_failure
+from memguard.heap.snapshot import HeapSnapshot, is_below_failure
 from memguard.records.facts import ExceptionHolds, Place
 from memguard.source.sites import handler_at
+from memguard.torch_objects.module_parts import buffers_of, gradients_of, parameters_of
 from memguard.torch_objects.storages import owned_storages, storages_of
 
 MAX_LOOKS = 3
@@ -82,6 +87,8 @@ def find_stored(survey: HolderSearch, now: Now, *, ignore: Iterable[int] = ()) -
     found: dict[Place, ExceptionHolds] = {}
     plain = (leaf.value for leaf in survey.snapshot.tensors if not is_below_failure(leaf))
     elsewhere = {*ignore, *storages_of(plain)}
+    left = _left_by_failures(survey.snapshot)  # the run knows of these, and owns none of them
+    elsewhere -= set(storages_of(tensor for value in left for tensor in _tensors_of(value)))
     for link in survey.snapshot.links:
         if not issubclass(type(link.value), BaseException) or link.via in (Via.PART, Via.ROOT):
             continue
@@ -103,9 +110,27 @@ def held_by(error: BaseException, ignore: Container[int]) -> tuple[tuple[str, ..
     for frame, _ in failed_frames(error, running_frames()):
         for name, value in read_locals(frame).items() if is_user_frame(frame) else ():
             held: dict[int, int] = {}
-            for tensor in tensors_in(value, DEPTH):
+            for tensor in _tensors_of(value):
                 held.update((key, size) for key, size in held_bytes(tensor, {}).items() if key not in ignore)
             if held:
                 sizes[f"{frame.f_code.co_name}() {name}"] = sum(held.values())
                 total.update(held)
     return tuple(sorted(sizes, key=lambda name: -sizes[name]))[:MAX_NAMES], total
+
+
+def _tensors_of(value: object) -> Iterable[torch.Tensor]:
+    """The tensors of a variable: of a model its weights and gradients, of an optimizer its state."""
+    if issubclass(type(value), nn.Module):
+        weights = list(parameters_of(value))  # type: ignore[arg-type]
+        return [*weights, *buffers_of(value), *gradients_of(weights)]  # type: ignore[arg-type]
+    if issubclass(type(value), torch.optim.Optimizer):
+        return state_of(value)  # type: ignore[arg-type]
+    return tensors_in(value, DEPTH)
+
+
+def _left_by_failures(snapshot: HeapSnapshot) -> Iterator[object]:
+    """The models and optimizers that have names in frames of failed calls alone."""
+    for link in snapshot.links:
+        if issubclass(type(link.value), (nn.Module, torch.optim.Optimizer)) and link.parent is not None:
+            if all(is_below_failure(name) for name in (link, *snapshot.others(link))):
+                yield link.value

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from memguard.heap.attributes import fields_of, is_user_class, mro_of, namespace_of
-from memguard.heap.children import Scope, Via, function_behind
+from memguard.heap.children import LRU_CACHE, Scope, Via, function_behind
 from memguard.heap.containers import container_of, length_of
 from memguard.heap.frames import is_user_file
 from memguard.heap.roots import user_modules
@@ -92,7 +92,7 @@ def sought_of(name: Link, rest: Sequence[Link]) -> NameQuery | None:
         return None
     links = [link for link in rest if link.via is not Via.PART or link is rest[0]]
     lengths = [length_of(link.value) for link in links[:-1]] or [0]
-    kinds = (*(container_of(type(link.value)) or "object" for link in links[:-1]), "tensor")
+    kinds = (*(_kind_of(link.value) for link in links[:-1]), "tensor")
     keys = tuple(link.key if link.via is Via.ITEM else None for link in links[1:])
     grows = lengths.index(max(lengths))
     own = tuple(_class_name(cls) for cls in mro_of(type(links[0].value)) if is_user_class(cls))
@@ -108,7 +108,7 @@ def sought_of(name: Link, rest: Sequence[Link]) -> NameQuery | None:
         if type(owner) is types.FunctionType:
             base = owner.__name__
         else:
-            classes = tuple(_class_name(cls) for cls in mro_of(class_of(owner)) if cls is not object)
+            classes = tuple(_class_name(cls) for cls in _classes_of(owner) if cls is not object and cls is not type)
         return replace(query, attribute=True, classes=classes, base=base)
     if type(owner) is Scope:
         file, first_line, function = owner.file, owner.first_line, owner.function
@@ -120,10 +120,21 @@ def sought_of(name: Link, rest: Sequence[Link]) -> NameQuery | None:
     return replace(query, file=file, first_line=first_line, function=function)
 
 
+def _kind_of(value: object) -> str:
+    """A container, a cache, which calls fill of themselves, or any object."""
+    return "cache" if type(value) is LRU_CACHE else container_of(type(value)) or "object"
+
+
 def class_of(owner: Any) -> type:
     """The class whose attribute an object's attribute is: its own, or itself if it is a class."""
     cls: type = owner if issubclass(type(owner), type) else type(owner)
     return cls
+
+
+def _classes_of(owner: Any) -> tuple[type, ...]:
+    """The classes whose methods see an object's attributes as their own: of a class its metaclass's, too."""
+    cls = class_of(owner)
+    return (*mro_of(cls), *mro_of(type(cls))) if cls is owner else mro_of(cls)
 
 
 def _class_name(cls: type) -> str:
@@ -133,7 +144,7 @@ def _class_name(cls: type) -> str:
 def files_of_owner(name: Link) -> list[str]:
     """Files of the user's classes that own an attribute."""
     files = []
-    for cls in mro_of(class_of(name.parent.value)) if name.parent is not None else ():
+    for cls in _classes_of(name.parent.value) if name.parent is not None else ():
         if not is_user_class(cls):
             continue
         for function in list(namespace_of(cls).values()):

@@ -95,27 +95,26 @@ def _stated(
             if made is None and (what := sought_of(name, trail[trail.index(name) :])) is not None:
                 made = _statement(what, [*files, *files_of_owner(name)], sources, context)  # of a method, say
             return HoldingStatement(name, made)
-        if link.via not in NAMES:
-            continue
-        names = [(link, trail[index:])]
-        for other in snapshot.others(link):
+        is_named = link.via in NAMES
+        names = [(link, trail[index:])] if is_named else []
+        for other in snapshot.others(link):  # of an element, what else has it: a list of which this is a part
             above = other.trail()
             name = innermost(other)
             names.append((name, above[above.index(name) :] + trail[index + 1 :]))
         known = [(name, what) for name, rest in names if (what := sought_of(name, rest)) is not None]
         found = [
-            statement
+            (statement, name)
             for name, what in known
             if (statement := _statement(what, [*files, *files_of_owner(name)], sources, context)) is not None
         ]
-        best = max(found, key=lambda statement: statement.score, default=None) or cached_attribute(link, sources)
-        if best is None or not _better(best, cause.statement, outside=index < start):
+        best, its_name = max(found, key=lambda one: one[0].score, default=(cached_attribute(link, sources), link))
+        if best is None or not (is_named or best.grows) or not _better(best, cause.statement, outside=index < start):
             continue
         known_by = cause.statement if index < start and trail[index + 1].via is Via.ATTRIBUTE else None
         if known_by is not None and not known_by.quiet and is_user_file(known_by.file):
             continue  # a known method sets it: what its object is called with explains it no better
-        own = [name for name, what in known if what.attribute or not is_alias(what, sources)]
-        cause = HoldingStatement(own[0] if own else link, best)
+        own = [name for name, what in known if what.attribute or not is_alias(what, sources)] if is_named else []
+        cause = HoldingStatement(own[0] if own else link if is_named else its_name, best)
         if best.grows and best.certain and is_user_file(best.file):
             break
     return cause
