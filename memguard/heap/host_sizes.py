@@ -30,7 +30,7 @@ MIN_TEXT = 64 * 1024
 """Characters of a text that may be one to which every batch adds."""
 
 OF_VIEW = 3
-"""References to an array that only a view of it keeps, while it is counted: the view's, a variable's, the question's."""
+"""References to an array that a view alone keeps, while it is counted: the view's, a variable's, the question's."""
 
 _PLAIN = (bytes, bytearray, str, int, float, complex, io.BytesIO)
 _KNOWN = ("numpy", "torch")

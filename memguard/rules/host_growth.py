@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import final
 
-from memguard.records.claims import Claim
+from memguard.records.claims import Claim, Evidence
 from memguard.records.facts import NOWHERE, Fact, KeptOnHost, ModelCalled
 from memguard.records.findings import Severity
 from memguard.records.stats import BatchRecord, Run, Series, SlowStats, Stage
-from memguard.rules.finding_text import holder, plural
+from memguard.rules.finding_text import holder, is_on_host, plural
 from memguard.rules.growth_test import EVENNESS, REACH, GrowthTest, Outlook, TrainingFloor, outlook
 from memguard.rules.interface import Rule
 from memguard.text.units import format_bytes
@@ -250,6 +250,7 @@ class HostGrowth(Rule, code="MG701", name="host-growth"):
             "stops; with variable shapes on the CPU set MALLOC_ARENA_MAX=2 or bucket them.",
             nbytes=grown,
             bytes_per_batch=rate,
+            evidence=Evidence.GROWTH if is_on_host(run) else None,  # a name for tensors is one for the host's memory
             since=self._since,
         )
 

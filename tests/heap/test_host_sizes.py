@@ -35,6 +35,7 @@ class Sample:
         (np.zeros((100, 100)), 80_000),
         (torch.zeros(100, 100), 40_000),
         (torch.zeros(100, 100)[0], 40_000),
+        (np.zeros((100, 100))[:10, :10], 80_000),
         (b"a" * 5000, 5_000),
         (io.BytesIO(b"a" * 5000), 5_000),
         ([float(i) for i in range(1000)], 32_000),
@@ -49,6 +50,13 @@ class Sample:
 def test_a_size_is_estimated_within_a_tenth(value: object, nbytes: int) -> None:
     """Arrays, tensors with all of their storage, bytes, numbers, nests of them; each object once."""
     assert nbytes * 0.9 <= size_of(value) <= nbytes * 1.1 + 700
+
+
+def test_what_lies_beside_an_object_too_is_not_counted() -> None:
+    """A row of a table that others show rows of, and what another object has as well, are not kept by this one."""
+    table = np.zeros((100, 100))
+    assert size_of(table[0]) < 1_000
+    assert host_size([table, np.zeros(500)], beside=[table]).bytes <= 4_200
 
 
 def test_an_object_of_the_users_is_asked_nothing() -> None:

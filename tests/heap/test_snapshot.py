@@ -38,6 +38,16 @@ def test_a_container_weighs_all_that_its_elements_keep() -> None:
     assert sizes[id(rows)].bytes == 200 * 400
 
 
+@pytest.mark.parametrize("count", [20, 200])
+def test_what_most_elements_lead_to_is_no_weight_of_another_one(count: int) -> None:
+    """The series of which each window has a part of its own: it lies there once, however many windows there are."""
+    series = torch.ones(1000)
+    windows = [(series, torch.ones(10)) for _ in range(count)]
+    sizes = {id(link.value): size for link, size in below(windows).containers()}
+    assert sizes[id(windows)].common_bytes == 4000
+    assert sizes[id(windows)].bytes == 4000 + count * 40
+
+
 @pytest.mark.parametrize("keep", [list, dict.fromkeys, set])
 def test_rows_of_batches_weigh_what_their_batches_do(keep: Callable[[list[torch.Tensor]], object]) -> None:
     """Each storage once, though a sample meets few of the rows that share it; also where the rows are keys."""

@@ -22,11 +22,13 @@ from memguard.records.facts import (
 from memguard.records.findings import Severity
 from memguard.records.stats import SlowStats, Stage
 from memguard.rules.allocator_state import AllocatorThrash, Fragmentation, StreamHeld
+from memguard.rules.arbiter import settle
 from memguard.rules.cache_emptied import EmptyCacheInLoop, GraphPoolsGrow
 from memguard.rules.capacity import LongestBatch, LowHeadroom
 from memguard.rules.device_share import ForeignMemory
 from memguard.rules.host_growth import HostGrowth
 from memguard.rules.host_memory import PinnedGrowth, SharedMemory, WorkerGrowth
+from memguard.rules.kept_storage import OutputsAccumulate
 from tests.rules.evidence import AT, GIB, MIB, judge, record, run_of
 
 
@@ -376,6 +378,16 @@ def test_host_memory_that_holds_a_virtual_gpu_may_grow_with_it() -> None:
     records = [record(i, host_rss_bytes=GIB + i * MIB) for i in range(200)]
     assert [finding.code for finding in judge(HostGrowth(), *records, run=run_of(device="cuda:0"))] == ["MG701"]
     assert judge(HostGrowth(), *records, run=run_of(device="virtual:24GiB")) == []
+
+
+@pytest.mark.parametrize(("device", "told"), [("cpu", ["MG301"]), ("cuda:0", ["MG701", "MG301"])])
+def test_host_memory_that_grows_without_a_name_has_that_of_tensors_on_the_cpu(device: str, told: list[str]) -> None:
+    """There tensors lie in the host's memory; those of a GPU explain none of it."""
+    run = run_of(device=device)
+    (host,) = judge(HostGrowth(), *(record(i, host_rss_bytes=GIB + i * MIB) for i in range(400)), run=run)
+    rows = KeptOutputs(**AT, tensors=400, first_batch=0, bytes=400 * MIB, bytes_per_batch=1.0 * MIB, bounded=False)
+    (kept,) = judge(OutputsAccumulate(), rows, run=run)
+    assert [claim.code for claim in settle([host, kept])] == told
 
 
 @pytest.mark.parametrize("device", ["cuda:0", "virtual:1GiB"])

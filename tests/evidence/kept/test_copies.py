@@ -46,6 +46,27 @@ class Windows:
         self.all.append(copy.deepcopy(model.state_dict()))
 
 
+class Keeper:
+    """The three best of all that it keeps."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[int, dict[str, torch.Tensor]]] = []
+
+    def offer(self, score: int, model: nn.Module) -> list[tuple[int, dict[str, torch.Tensor]]]:
+        self.kept.append((score, copy.deepcopy(model.state_dict())))
+        self.kept.sort(key=lambda item: item[0])
+        return self.kept[:3]
+
+
+def test_copies_are_named_by_the_list_that_gets_them_not_by_a_part_of_it() -> None:
+    """``best`` is a slice, met first, and has the same elements as the list that grows."""
+    model, keeper = make(), Keeper()
+    best = [keeper.offer(score, model) for score in range(5)][-1]
+    found = find_copies(HolderSearch(models=[model]), [model])
+    assert len(best) == 3
+    assert [one.place.holder for one in found] == ["Keeper.kept"] * 5
+
+
 def test_copies_in_a_container_that_has_a_limit_say_so() -> None:
     """One that gives the oldest back, places that are taken in turn, a deque's maxlen."""
     model, windows = make(), Windows()

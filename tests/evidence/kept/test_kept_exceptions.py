@@ -1,5 +1,7 @@
 """Exceptions that somebody kept, with the tensors of the calls that failed."""
 
+import weakref
+
 import torch
 from torch import nn
 
@@ -9,6 +11,7 @@ from memguard.evidence.kept.scans import ScansProbe
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.records.facts import ExceptionHolds
 from memguard.records.stats import Stage
+from memguard.torch_objects.storages import owned_storages
 from tests.evidence.loop import Loop, sees_saved_tensors
 
 NOW: Now = {"batch": 0, "stage": Stage.TRAIN}
@@ -47,6 +50,27 @@ def test_what_others_hold_as_well_is_not_counted() -> None:
             errors.append(error)
     (found,) = find_stored(HolderSearch(), NOW)
     assert (found.names, found.bytes) == (("fail_on() scores",), 3 * 40)
+
+
+def test_the_model_and_optimizer_of_a_failed_trial_count() -> None:
+    """With gradients and states, though the run knows of the model: the frame that failed is all that keeps it."""
+    errors, watched = [], []
+
+    def trial() -> None:
+        model = nn.Linear(100, 100, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
+        model(torch.ones(1, 100)).sum().backward()
+        optimizer.step()
+        watched.append(weakref.ref(model))
+        raise RuntimeError("diverged")
+
+    try:
+        trial()
+    except RuntimeError as error:
+        errors.append(error)
+    owned = owned_storages(filter(None, (ref() for ref in watched)))
+    (found,) = find_stored(HolderSearch(models=filter(None, (ref() for ref in watched))), NOW, ignore=owned)
+    assert set(found.names) == {"trial() model", "trial() optimizer"} and found.bytes == 3 * 40_000
 
 
 @sees_saved_tensors

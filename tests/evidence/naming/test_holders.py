@@ -44,6 +44,20 @@ def fit(model):
 fit(nn.Linear(8, 1))
 """,
 )
+GRAPHS["filled before the loop, too"] = (
+    "history",
+    """
+def fit(model):
+    history = []
+    for _ in range(2):
+        history.append(model(torch.ones(1, 8)).mean())
+    for x, y in batches():
+        loss = F.mse_loss(model(x), y)
+        history.append(loss)  # <-
+        loss.backward()
+fit(nn.Linear(8, 1))
+""",
+)
 GRAPHS["passed by keyword twice"] = (
     "history",
     """
