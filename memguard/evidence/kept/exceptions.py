@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 from typing import final
 
 import torch
@@ -85,13 +85,13 @@ def find_stored(survey: HolderSearch, now: Now, *, ignore: Iterable[int] = ()) -
     What somebody else holds as well, such as the data that a failed function was given, is none of theirs.
     """
     found: dict[Place, ExceptionHolds] = {}
+    links = [link for link in survey.snapshot.links if issubclass(type(link.value), BaseException)]
+    errors = [link for link in links if link.via not in (Via.PART, Via.ROOT)]
+    if not errors:
+        return ()
     plain = (leaf.value for leaf in survey.snapshot.tensors if not is_below_failure(leaf))
-    elsewhere = {*ignore, *storages_of(plain)}
-    left = _left_by_failures(survey.snapshot)  # the run knows of these, and owns none of them
-    elsewhere -= set(storages_of(tensor for value in left for tensor in _tensors_of(value)))
-    for link in survey.snapshot.links:
-        if not issubclass(type(link.value), BaseException) or link.via in (Via.PART, Via.ROOT):
-            continue
+    elsewhere = (set(ignore) - left_by_failures(survey.snapshot).keys()) | storages_of(plain).keys()
+    for link in errors:
         names, held = held_by(link.value, elsewhere)
         if held:
             elsewhere.update(held)
@@ -128,9 +128,15 @@ def _tensors_of(value: object) -> Iterable[torch.Tensor]:
     return tensors_in(value, DEPTH)
 
 
-def _left_by_failures(snapshot: HeapSnapshot) -> Iterator[object]:
-    """The models and optimizers that have names in frames of failed calls alone."""
+def left_by_failures(snapshot: HeapSnapshot) -> dict[int, int]:
+    """Storages of the models and optimizers to which failed calls alone lead: the run knows of them, and owns none."""
+    failed: dict[int, int] = {}
+    others: set[int] = set()
     for link in snapshot.links:
         if issubclass(type(link.value), (nn.Module, torch.optim.Optimizer)) and link.parent is not None:
+            storages = storages_of(_tensors_of(link.value))
             if all(is_below_failure(name) for name in (link, *snapshot.others(link))):
-                yield link.value
+                failed |= storages
+            else:
+                others |= storages.keys()
+    return {key: size for key, size in failed.items() if key not in others}

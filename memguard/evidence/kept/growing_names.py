@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Final, final
 
 from memguard.evidence.interface import Probe
+from memguard.evidence.kept.exceptions import left_by_failures
 from memguard.evidence.kept.retained import MEASURED, Kept, Name, beside_of, carried_on, kept_by_name, measured_anew
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import capacity_of, outgrew
 from memguard.evidence.owners import state_of
 from memguard.heap.children import LRU_CACHE
-from memguard.records.facts import Fact, KeptOnHost, KeptOutputs, Place
+from memguard.heap.snapshot import HeapSnapshot
+from memguard.records.facts import ExceptionHolds, Fact, KeptOnHost, KeptOutputs, Place
 from memguard.records.kept_floor import StepFloor
 from memguard.records.stats import BatchRecord, Stage
 from memguard.source.bounds import Bound, bounds_of, is_cache, is_learned_from
@@ -119,7 +121,8 @@ class GrowingNamesProbe(Probe):
             self._is_asked = False
             self._look()
         elif self._again is not None and watch.number >= self._again:
-            grown = self._measure_anew(kept_by_name(self.watch.search().snapshot))
+            snapshot = self.watch.search().snapshot
+            grown = self._measure_anew(snapshot, kept_by_name(snapshot))
             self._share = AGAIN if grown else RARER * self._share
         else:
             return
@@ -172,7 +175,7 @@ class GrowingNamesProbe(Probe):
         kept = kept_by_name(survey.snapshot, whole=whole)
         look = _Look(self._at, watch.batches, {name: (one.bytes(), one.length) for name, one in kept.items()})
         before, self._last = self._last, look
-        self._measure_anew(kept, at_end=whole)
+        self._measure_anew(survey.snapshot, kept, at_end=whole)
         first = self._first = self._first or look
         if before is None:
             self._rises = {}
@@ -348,7 +351,7 @@ class GrowingNamesProbe(Probe):
                 found.append(fact.place.holder)
         return tuple(dict.fromkeys(found))
 
-    def _measure_anew(self, kept: Mapping[Name, Kept], *, at_end: bool = False) -> bool:
+    def _measure_anew(self, snapshot: HeapSnapshot, kept: Mapping[Name, Kept], *, at_end: bool = False) -> bool:
         """Updates reported facts with what their holders keep now, where it is more, and when the run ends.
 
         Returns whether there were any.
@@ -358,6 +361,8 @@ class GrowingNamesProbe(Probe):
         owned.update(storages_of(gradients_of(one for model in watch.models for one in parameters_of(model))))
         for optimizer in watch.optimizers:
             owned.update(storages_of(state_of(optimizer)))
+        if any(isinstance(fact, ExceptionHolds) for fact in watch.facts.values()):
+            owned = {key: owned[key] for key in owned.keys() - left_by_failures(snapshot).keys()}
         if (first := self._first) is not None:  # data that a graph saved lives anyway, as long as who holds it as well
             for same, one in kept.items():
                 if one.bytes() == first.sizes.get(same, (0, 0))[0]:
