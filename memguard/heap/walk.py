@@ -216,7 +216,7 @@ class Walk:
 
     def others(self, link: Link) -> list[Link]:
         """Other names under which the object of a link was met."""
-        return self._others.get(id(link.value), [])
+        return self._others.get(id(link.value), []) if link.value is not None else []
 
     def let_go(self) -> None:
         """Drops every reference to what was met; what is still to be entered is remembered by its path."""
