@@ -145,7 +145,7 @@ class SteadyGrowth(Rule, code="MG501", name="steady-growth", hears=DEVICE):
             if fact.batch > first.batch and is_large_pile(fact, limit_of(run)):
                 self._piled.append((fact.bytes - first.bytes) / (fact.batch - first.batch))
         elif isinstance(fact, GradientsWithGraph) and not fact.cleared:
-            self._cycles.add((fact.place.file, fact.place.line))
+            self._cycles.add(fact.place.where)
             self._piled_graphs |= fact.graphs >= MIN_BATCHES
         elif isinstance(fact, FunctionContextHolds) and fact.cycle:
             self._piled_graphs = True
@@ -199,7 +199,7 @@ class SteadyGrowth(Rule, code="MG501", name="steady-growth", hears=DEVICE):
         if not isinstance(lead, SurvivingAllocations):
             return False
         lined = sum(fact.bytes for fact in self._survivors)
-        gradients = sum(fact.bytes for fact in self._survivors if (fact.place.file, fact.place.line) in self._cycles)
+        gradients = sum(fact.bytes for fact in self._survivors if fact.place.where in self._cycles)
         if 2 * gradients >= EXPLAINED * lined > 0:
             return True
         return self._piled_graphs and lined < EXPLAINED * rate * lead.batches

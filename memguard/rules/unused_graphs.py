@@ -248,4 +248,4 @@ class _Told:
     def differently(self, fact: UnusedGraphs) -> bool:
         """Whether a fact's line was told for another model."""
         place, who = fact.place, (fact.module, fact.place.holder)
-        return place.file is not None and self._lines.setdefault((place.file, place.line), who) != who
+        return place.file is not None and self._lines.setdefault(place.where, who) != who

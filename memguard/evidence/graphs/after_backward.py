@@ -165,9 +165,9 @@ class SavedTensors:
     def tell_passed(self, marks: Collection[ForwardGraph]) -> None:
         """Tells what was kept for later backwards of the same step, now that a state is known to be their cause."""
         passed, self._passed = self._passed, []
-        places = {(mark.kept.file, mark.kept.line) for mark in marks if mark.kept is not None}
+        places = {mark.kept.where for mark in marks if mark.kept is not None}
         for fact in passed:
-            if (fact.place.file, fact.place.line) in places:
+            if fact.place.where in places:
                 self._report(replace(fact, batch=self._watch.batch, same_batch=False))
 
     def _fact(self, kept: _Kept, saved: dict[int, int], *, carried: bool, part: bool = False) -> SavedAfterBackward:

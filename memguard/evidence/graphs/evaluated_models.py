@@ -240,7 +240,7 @@ class EvalLines:
         if mark.outer is not None:
             return NOWHERE if self._training else None
         if self._training:
-            return tuple((place.file, place.line) for place in mark.way) or None
+            return tuple(place.where for place in mark.way) or None
         return mark.site if mark.site is not None and mark.site.file is not None else None
 
     def _place(self, mark: ForwardGraph, name: str) -> Place | None:
@@ -250,12 +250,11 @@ class EvalLines:
             return asked if self._training else mark.site
         ways = (way for (way, of), one in self._lines.items() if one.used and of == name and not isinstance(way, Place))
         used = {line for way in ways for line in way}
-        lines = [(place.file, place.line) for place in mark.way]
-        where = (asked.file, asked.line)
+        lines, where = [place.where for place in mark.way], asked.where
         if where not in used:
             return asked
         outer = mark.way[lines.index(where) + 1 :] if where in lines else ()
-        place = next((place for place in outer if (place.file, place.line) not in used), None)
+        place = next((place for place in outer if place.where not in used), None)
         return None if place is None else replace(place, holder=None)
 
 
@@ -299,11 +298,11 @@ def outermost_of(models: Mapping[tuple[int, bool], EvaluatedModel], asked: Place
     What loops over batches is a whole epoch: what it asks is its own.
     """
     ways = (way for (_, training), other in models.items() if training and other.used for way in other.stacks)
-    trained, where = {level.function for way in ways for level in way}, (asked.file, asked.line)
+    trained, where = {level.function for way in ways for level in way}, asked.where
     for way in (way for part in parts for way in part.stacks):
-        for level in itertools.dropwhile(lambda level: level.line != where, way):
+        for level in itertools.dropwhile(lambda level: level.place.where != where, way):
             if level.function not in trained:
-                return asked if level.line == where else replace(level.place, holder=None)
+                return asked if level.place.where == where else replace(level.place, holder=None)
             model = SourceModel.of(level.place.file)
             if not model.is_read or model.around(level.place.line or 0)[1]:
                 return asked

@@ -299,7 +299,7 @@ class EvaluationProbe(Probe):
             if not used and unused >= MIN_FROZEN and not self._optimized(model):
                 model.told = 2
                 levels = (level for stack in model.stacks for level in stack)
-                named = next((level.place for level in levels if level.line == (site.file, site.line)), site)
+                named = next((level.place for level in levels if level.place.where == site.where), site)
                 self._tell(model, named, unused, frozen=True)
                 return
 
@@ -336,8 +336,7 @@ class EvaluationProbe(Probe):
 
     def _line(self, model: EvaluatedModel) -> Place:
         """The line of the calls of a frozen model that is to be changed."""
-        where = (model.place.file, model.place.line)
-        ways = (s[i:] for s in model.stacks for i in range(len(s)) if s[i].line == where)
+        ways = (s[i:] for s in model.stacks for i in range(len(s)) if s[i].place.where == model.place.where)
         stack = next(ways, None)
         if stack is None:
             return model.place

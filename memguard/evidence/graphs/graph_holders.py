@@ -163,7 +163,7 @@ class Keepers:
         evaluated = all(not mark.training and mark.module in watch.evaluated for mark in old)
         told: list[RetainedGraphs] = []
         for place in _places(holders, least=least):
-            line, no_sum = (place.file, place.line), chained and "+=" not in (place.source or "")
+            line, no_sum = place.where, chained and "+=" not in (place.source or "")
             carried = reached or no_sum or is_state(place, watch.models, frames)  # from batch to batch: a state
             if passes_on(place, self._filled):
                 continue

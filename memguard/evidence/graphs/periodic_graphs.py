@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias, final
 
 from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.naming.holders import Holder
-from memguard.records.facts import Place, RetainedGraphs
+from memguard.records.facts import Line, Place, RetainedGraphs
 from memguard.records.stats import Stage
 from memguard.source.bounds import Reset, reset_of
 
@@ -157,7 +157,6 @@ AGAIN = 4
 MAX_CAUSES = 8
 """Origins that are examined by themselves; all later ones count to the last."""
 
-Line: TypeAlias = tuple[str | None, int | None]
 Origin: TypeAlias = tuple[bool, Place | None]
 """What the graphs that one statement keeps have in common: whether a backward came, and the line that called the model.
 

@@ -311,9 +311,9 @@ class CopyGroups:
         for copy in loaded:
             if not is_mapped_to_host(copy.place):
                 yield CheckpointKept(batch=batch, stage=stage, place=copy.place, bytes=copy.bytes)
-        held = Counter((copy.place.file, copy.place.line) for copy in copies)
+        held = Counter(copy.place.where for copy in copies)
         averaged = [copy for copy in copies if copy not in loaded and copy.averaged]
-        averaged = [copy for copy in averaged if held[copy.place.file, copy.place.line] <= MOST_AVERAGES]
+        averaged = [copy for copy in averaged if held[copy.place.where] <= MOST_AVERAGES]
         others = [copy for copy in copies if copy not in loaded and copy not in averaged]
         passing = [copy for copy in others if ends_with_a_call(copy.place, frames)]
         limited = [copy for copy in others if copy.limited and copy not in passing]
@@ -321,7 +321,7 @@ class CopyGroups:
         for group in (lasting, limited, passing, averaged):
             if not group:
                 continue
-            group.sort(key=lambda copy: -held[copy.place.file, copy.place.line])  # stable: of equals the heaviest
+            group.sort(key=lambda copy: -held[copy.place.where])  # stable: of equals the heaviest
             yield ModelCopies(
                 batch=batch,
                 stage=stage,

@@ -14,11 +14,11 @@ from memguard.evidence.kept.census import ContainerGrowth, GraphsBelow, find_gro
 from memguard.evidence.kept.copies import copied_bytes
 from memguard.evidence.kept.incremental_scan import MIN_PIN_BYTES
 from memguard.evidence.kept.outputs import outlives_its_turn
-from memguard.evidence.kept.views import RATIO, Line, PinnedStorage, ReportedViews, find_pins
+from memguard.evidence.kept.views import RATIO, PinnedStorage, ReportedViews, find_pins
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import outgrew
 from memguard.evidence.owners import state_of
-from memguard.records.facts import GrowingParameters, KeptOnHost, KeptOutputs, ModelCopies, RetainedGraphs
+from memguard.records.facts import GrowingParameters, KeptOnHost, KeptOutputs, Line, ModelCopies, RetainedGraphs
 from memguard.records.stats import Stage
 from memguard.source.bounds import Bound, bounds_of, is_cache, is_learned_from
 from memguard.source.origins import is_on_host
@@ -67,8 +67,7 @@ class GrownContainers:
             is_light = elements < PER_BATCH * batches and growth.bytes < MIN_BYTES_PER_BATCH * batches
             if is_light and growth.graphs is None:
                 continue
-            place = growth.place
-            where = (place.file, place.line)
+            place, where = growth.place, growth.place.where
             is_known = growth.length >= self._lengths.get(growth.number, growth.length + 1)
             self._lengths[growth.number] = growth.length
             is_of_told = any(fact.place == place for fact in kept)  # lists in one dict, say
@@ -206,7 +205,7 @@ class GrownContainers:
 
     def _outgrew_what_limited(self, growth: ContainerGrowth) -> bool:
         """Whether it was told as limited by a number that it left behind since: one that learning waits for."""
-        where = (growth.place.file, growth.place.line)
+        where = growth.place.where
         if where not in self._limited or not outgrew(growth.length, growth.capacity):
             return False
         self._limited.discard(where)

@@ -15,14 +15,14 @@ from memguard.evidence.kept.copies import CopyGroups, find_copies
 from memguard.evidence.kept.exceptions import find_stored
 from memguard.evidence.kept.growth_facts import MIN_HOST_BYTES, GrownContainers
 from memguard.evidence.kept.incremental_scan import BEGINS, MIN_PIN_BYTES, ScanSchedule
-from memguard.evidence.kept.views import Line, ReportedViews, find_pins, used_state
+from memguard.evidence.kept.views import ReportedViews, find_pins, used_state
 from memguard.evidence.naming.holders import Holder
 from memguard.evidence.owners import state_of
 from memguard.heap.containers import length_of, newest_of
 from memguard.heap.frames import user_frames
 from memguard.heap.history import ObjectGrowth
 from memguard.heap.host_sizes import size_of
-from memguard.records.facts import Fact, KeptOnHost, KeptOutputs, Place, RetainedGraphs
+from memguard.records.facts import Fact, KeptOnHost, KeptOutputs, Line, Place, RetainedGraphs
 from memguard.records.facts.storages import OF_BATCHES
 from memguard.records.stats import Stage
 from memguard.source.bounds import bounds_of, is_made_anew
@@ -213,10 +213,9 @@ def handed_facts(watch: ProbeContext, containers: frozenset[int], reported: set[
     survey = watch.search()
     for link in [link for link in survey.snapshot.links if id(link.value) in containers]:
         place, length = survey.cause(link), length_of(link.value)
-        where = (place.file, place.line)
-        if place.file is None or where in reported:
+        if place.file is None or place.where in reported:
             continue
-        reported.add(where)
+        reported.add(place.where)
         yield KeptOnHost(
             **watch.now,
             place=place,
@@ -230,14 +229,13 @@ def handed_facts(watch: ProbeContext, containers: frozenset[int], reported: set[
 def _is_new(holder: Holder, reported: set[Line]) -> bool:
     """Whether a statement adds to something that stays, and no fact is about it yet."""
     place = holder.place
-    where = (place.file, place.line)
-    if not holder.grows or where in reported or keeps_a_slice(place.source):
+    if not holder.grows or place.where in reported or keeps_a_slice(place.source):
         return False
     if is_made_anew(place.file, place.line, place.holder):
         return False
     if is_new_item(place.source, symbol_of(place.holder)[0]):  # a larger element beside the last one, which stays
         return False
-    reported.add(where)
+    reported.add(place.where)
     return True
 
 

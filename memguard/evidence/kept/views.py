@@ -14,11 +14,9 @@ from memguard.evidence.owners import state_of
 from memguard.heap.attributes import is_user_class
 from memguard.heap.snapshot import tensors_of_all
 from memguard.heap.walk import Link
-from memguard.records.facts import Place, ViewsPinStorage
+from memguard.records.facts import Line, Place, ViewsPinStorage
 from memguard.torch_objects.storages import storage_key, storages_of, users_of
 
-Line = tuple[str | None, int | None]
-"""Of a statement: its file and its number."""
 MIN_STORAGE_BYTES = 1 << 20
 RATIO = 8
 """A storage is pinned if all views of it together, times this, are still smaller."""
@@ -143,21 +141,20 @@ class ReportedViews:
         """Of views that pin what was confirmed."""
         watch = self._watch
         for pin in pins:
-            where = (pin.place.file, pin.place.line)
-            told = self._told.get(where)
+            told = self._told.get(pin.place.where)
             if told and told.since != watch.rises_since and pin.pinned_bytes >= LARGER * told.pinned_bytes:
                 self.report_one(pin, grows=told.grows)
-            if where in self._reported or not known & pin.storages:
+            if pin.place.where in self._reported or not known & pin.storages:
                 continue
             if any(is_told(storages, pin.storages) for storages in watch.pinned):
                 continue  # where they were collected: a list that is handed on, or has got longer
-            self._reported.add(where)
+            self._reported.add(pin.place.where)
             self.report_one(pin, grows=False)
 
     def report_one(self, pin: PinnedStorage, *, grows: bool) -> None:
         """Of what views of one holder pin."""
         self._watch.pinned.append(pin.storages)
-        self._told[pin.place.file, pin.place.line] = fact = ViewsPinStorage(
+        self._told[pin.place.where] = fact = ViewsPinStorage(
             **self._watch.now,
             place=pin.place,
             views=pin.views,

@@ -37,11 +37,6 @@ class Level:
         """File and name of the function, to compare."""
         return self.place.file, self.place.function
 
-    @property
-    def line(self) -> tuple[str | None, int | None]:
-        """File and line, to compare."""
-        return self.place.file, self.place.line
-
 
 Stack = tuple[Level, ...]
 """Innermost first."""
@@ -68,16 +63,16 @@ def line_to_change(stack: Stack, others: Iterable[Stack], optimized: Collection[
     """
     if not stack:
         return None
-    shared = {level.line for other in others for level in other}
+    shared = {level.place.where for other in others for level in other}
     index = 0
     while index + 1 < len(stack):
         level, above = stack[index], stack[index + 1]
         owner = level.owner() if level.owner is not None else None
         inside = owner is not None and not any(id(part) in optimized for part in submodules_of(owner, set()))
-        if level.line not in shared and not (inside and above.line not in shared):
+        if level.place.where not in shared and not (inside and above.place.where not in shared):
             return level.place
         index += 1
-    return stack[0].place if stack[-1].line in shared else stack[-1].place
+    return stack[0].place if stack[-1].place.where in shared else stack[-1].place
 
 
 def _owner(frame: FrameType, module: nn.Module) -> weakref.ref[nn.Module] | None:

@@ -9,6 +9,7 @@ from memguard.records.facts.device import SentToProcesses as SentToProcesses
 from memguard.records.facts.device import UnexplainedGrowth as UnexplainedGrowth
 from memguard.records.facts.fact import NOWHERE as NOWHERE
 from memguard.records.facts.fact import Fact as Fact
+from memguard.records.facts.fact import Line as Line
 from memguard.records.facts.fact import Place as Place
 from memguard.records.facts.graphs import FunctionContextHolds as FunctionContextHolds
 from memguard.records.facts.graphs import GradientsWithGraph as GradientsWithGraph

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from memguard.records.stats import Stage
 
+Line: TypeAlias = tuple[str | None, int | None]
+"""Its file and its number."""
 NEAR = 3
 """Lines between the beginnings of two statements that fill attributes of one object together."""
 
@@ -30,6 +33,11 @@ class Place:
     """Further lines of that function which add to the same holder."""
     in_frame: bool = False
     """Whether what it holds are the variables of a kept frame."""
+
+    @property
+    def where(self) -> Line:
+        """The file and the line, to compare."""
+        return self.file, self.line
 
     def is_beside(self, other: Place) -> bool:
         """Whether a statement next to the other's does the same for another name of the same owner."""
