@@ -176,9 +176,7 @@ def _describe(garbage: list[Any]) -> Garbage:
     for obj in garbage:
         kind = type(obj)
         if issubclass(kind, torch.autograd.function.BackwardCFunction) and best > 0:
-            own = {name: any(tensor.grad_fn is obj for tensor in kept) for name, kept in kept_by(obj).items()}
-            names = tuple(sorted(own, key=lambda name: not own[name]))  # its own output closes it
-            if names:
+            if names := tuple(kept_by(obj)):  # its own output closes it
                 best, function = 0, function_of(kind) or kind
                 found.text = f"{function.__name__} ctx.{names[0]} <- {kind.__name__}"
                 found.context = (function.__name__, names, place_of_context(function, names[0]))

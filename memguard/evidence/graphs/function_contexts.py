@@ -61,16 +61,11 @@ class ContextsProbe(Probe):
             self.unsubscribe("on_backward_start")
 
     def _look(self, tensor: torch.Tensor) -> None:
-        if tensor.grad_fn is None:
-            return
         for node in iter_nodes((tensor.grad_fn,)):
-            kind = type(node)
-            if not issubclass(kind, torch.autograd.function.BackwardCFunction):
-                continue
-            function = function_of(kind)
-            if function is None or function.__qualname__ in self._told or not is_user_class(function):
-                continue
-            self._tell(node, function)
+            own = issubclass(type(node), torch.autograd.function.BackwardCFunction)
+            function = function_of(type(node)) if own else None
+            if function is not None and function.__qualname__ not in self._told and is_user_class(function):
+                self._tell(node, function)
 
     def _tell(self, node: Any, function: type) -> None:
         held = kept_by(node)
@@ -80,17 +75,15 @@ class ContextsProbe(Probe):
         if not sizes:
             return
         self._told.add(function.__qualname__)
-        names = sorted(sizes, key=lambda name: all(tensor.grad_fn is not node for tensor in held[name]))
-        cycle = any(tensor.grad_fn is node for tensor in held[names[0]])  # an output of its own is the worst of them
-        total: dict[int, int] = {}
-        for kept in sizes.values():
-            total.update(kept)
+        names = tuple(sizes)
+        cycle = any(tensor.grad_fn is node for tensor in held[names[0]])
+        total = storages_of(tensor for name in names for tensor in held[name])
         self.report(
             FunctionContextHolds(
                 **self.watch.now,
                 place=place_of_context(function, names[0]),
                 function_name=function.__name__,
-                attributes=tuple(names),
+                attributes=names,
                 bytes=sum(size for key, size in total.items() if key not in owned),
                 cycle=cycle,
             )
@@ -100,7 +93,8 @@ class ContextsProbe(Probe):
 def kept_by(node: Any) -> dict[str, list[torch.Tensor]]:
     """The tensors that the attributes of a function's context keep: as they are, in nests, or bound in a function.
 
-    A function that binds neither an input nor the output may have been given: what it binds is another's.
+    Its own output comes first, which is the worst of them. A function that binds neither an input nor the output may
+    have been given: what it binds is another's.
     """
     found: dict[str, list[torch.Tensor]] = {}
     for name, value in list(vars(node).items()):
@@ -110,7 +104,7 @@ def kept_by(node: Any) -> dict[str, list[torch.Tensor]]:
             tensors = bound if any(_is_of(tensor, node) for tensor in bound) else []
         if tensors:
             found[name] = tensors
-    return found
+    return dict(sorted(found.items(), key=lambda each: all(tensor.grad_fn is not node for tensor in each[1])))
 
 
 def _bound_in(value: Any, depth: int = 2) -> Iterator[torch.Tensor]:
