@@ -10,8 +10,7 @@ from typing import Any, final
 
 from torch import nn
 
-from memguard.autograd.graph import iter_nodes
-from memguard.evidence.graph_tracker import KEY, ForwardGraph, ForwardToken
+from memguard.evidence.graph_tracker import ForwardGraph
 from memguard.evidence.graphs.after_backward import SavedTensors, tied_gradients, tied_marks
 from memguard.evidence.graphs.graph_contents import reach_of
 from memguard.evidence.graphs.graph_holders import Keepers
@@ -121,7 +120,7 @@ class GraphsProbe(Probe):
                 if training and cause is self._causes[training].next:
                     self._look_again_soon(marks[0])
                 cause.seen({mark.batch for mark in marks}, batch)
-                if cause.alive >= cause.again and self._certain(training):
+                if cause.alive >= cause.again and (training or self._certain()):
                     self._look(cause, marks, training)
         self._look_for_tied()
         for used, needed in tuple(self._needed.items()):
@@ -198,11 +197,9 @@ class GraphsProbe(Probe):
                 found.append(mark)
         return found
 
-    def _certain(self, training: bool) -> bool:
-        """Whether nothing legitimate holds so many graphs: without a step yet, only where nothing can train."""
+    def _certain(self) -> bool:
+        """Whether nothing legitimate holds graphs of evaluation: without a step yet, only where nothing can train."""
         watch = self.watch
-        if training:
-            return watch.optimizer_steps >= MIN_STEPS
         if watch.lightning:
             return watch.stage.evaluates
         if watch.optimizer_steps and self._keepers.trained:
@@ -267,6 +264,5 @@ def _are_one_step(marks: list[ForwardGraph]) -> bool:
 
 def _reaches(output: object, old: list[ForwardGraph]) -> bool:
     """Whether the graph of what a forward gave goes through one of some forwards' graphs."""
-    keys = {id(mark) for mark in old}
-    sentinels = (node.metadata.get(KEY) for node in iter_nodes(tensor.grad_fn for tensor in tensors_in(output)))
-    return any(type(sentinel) is ForwardToken and id(sentinel.mark) in keys for sentinel in sentinels)
+    reach = reach_of(old)
+    return any(reach(tensor) is not None for tensor in tensors_in(output))
