@@ -25,6 +25,7 @@ from memguard.forks import process
 from memguard.integrations.loop.cycles import ANSWERED, CALLED, STEPPED, STEPPING, CycleFinder, Symbol
 from memguard.integrations.loop.hooks import ForwardListener, OpenForwards
 from memguard.integrations.loop.inference import BatchInference
+from memguard.integrations.loop.turns import batches_after, batches_within, is_simple, turn_of
 from memguard.records.fast_path_state import LoopEvent
 from memguard.records.stats import Stage
 
@@ -34,13 +35,6 @@ if TYPE_CHECKING:
 LEAST_BATCHES = 8
 """Batches of a stretch of the fast path; where one ends earlier, the loop does not repeat itself like that."""
 _MOST_KNOWN = 64
-_SIMPLE = [
-    (True, False, False, False),
-    (False, True, False, False),
-    (False, False, True, False),
-    (False, False, False, True),
-]
-"""A batch begins, its forward and its step, with which it ends."""
 
 
 @final
@@ -102,11 +96,8 @@ class FastPath:
     def is_inside(self) -> bool:
         """Whether the forward of a batch that goes the short way is under way."""
         event = self.row.expected
-        return (
-            event is not None
-            and bool(event.answered)
-            and self._forwards.find(event.answered, in_hook=False) is not None
-        )
+        answered = event.answered if event is not None else 0
+        return bool(answered) and self._forwards.find(answered, in_hook=False) is not None
 
     # What happens on the long way
 
@@ -151,15 +142,10 @@ class FastPath:
 
     def tell(self) -> None:
         """Tells of the newest calls of the models that the fast path has taken."""
-        event = first = self.row.expected
-        if event is None or first is None:
-            return
-        while True:
-            event = event.next
+        first = self.row.expected
+        for event in turn_of(first.next) if first is not None else ():
             if event.called:
                 self._session.oom.called(event.called, self._watch.batch, training=event.training)
-            if event is first:
-                return
 
     def count(self) -> None:
         """Tells how many batches went by."""
@@ -167,7 +153,7 @@ class FastPath:
         if not begun or event is None:
             return
         row.begun = 0
-        for stage, batches in _batches_after(event, begun).items():
+        for stage, batches in batches_after(event, begun).items():
             self._watch.batches += batches
             self._probes.pace.pass_by(stage, batches)
         self._from = row.expected
@@ -276,8 +262,8 @@ class FastPath:
         row.expected, row.left, row.told = None, -1, False
         self._at = event
         if is_short:
-            self._known = {key: known for key, known in self._known.items() if event not in _turn(known)}
-            self._finder.forget([each.symbol for each in _turn(event)])
+            self._known = {key: known for key, known in self._known.items() if event not in turn_of(known)}
+            self._finder.forget([each.symbol for each in turn_of(event)])
             self._lose()
         self._loop.resume(event.before)
         if row.stage is not recorder.long_stage:
@@ -366,21 +352,18 @@ class FastPath:
             self._failed(error)
 
     def _begin_following(self, event: LoopEvent) -> None:
-        self._at, self._followed, self._length = event.next, 0, sum(1 for _ in _turn(event))
+        self._at, self._followed, self._length = event.next, 0, sum(1 for _ in turn_of(event))
 
     def _enter(self, event: LoopEvent) -> None:
         """The next batches may go the fast way, if nobody wants to see them."""
         row, probes, session, recorder = self.row, self._probes, self._session, self._recorder
-        if not session.is_calm:
-            return
         is_open = recorder.batch_is_open
-        if is_open and probes.active:
+        if not session.is_calm or (is_open and probes.active):
             return
-        left = self._quiet_batches(event) if self._is_quiet() else 0
+        left = batches_within(event, self._probes.quiet_batches_ahead) if self._is_quiet() else 0
         told = not left
-        if told and (is_open or probes.hears_more or not _is_simple(event)):
-            return
-        if not all(map(self._is_trained, _turn(event))):
+        is_unfit = told and (is_open or probes.hears_more or not is_simple(event))
+        if is_unfit or not all(map(self._is_trained, turn_of(event))):
             return
         session.others.listen(told)
         row.stage = recorder.long_stage
@@ -402,22 +385,6 @@ class FastPath:
         """Whether probes see the next batch of a simple loop too."""
         return not (self._is_quiet() and self._probes.quiet_batches_ahead(Stage.TRAIN))
 
-    def _quiet_batches(self, event: LoopEvent) -> int:
-        """How many batches may begin until one is due."""
-        ahead: dict[Stage, int] = {}
-        batches = [each.stage for each in _turn(event) if each.begins]
-        for stage in batches:
-            ahead.setdefault(stage, self._probes.quiet_batches_ahead(stage))
-        turns = min(ahead[stage] // batches.count(stage) for stage in ahead)
-        left = {stage: ahead[stage] - turns * batches.count(stage) for stage in ahead}
-        further = 0
-        for stage in batches:
-            if not left[stage]:
-                break
-            left[stage] -= 1
-            further += 1
-        return turns * len(batches) + further
-
     def _is_trained(self, event: LoopEvent) -> bool:
         """Whether the validation guard has nothing to learn from this event."""
         if not (event.called and event.training and event.grad):
@@ -429,25 +396,3 @@ class FastPath:
     def _failed(self, error: Exception) -> None:
         self.give_up()
         self._session.recorder.failed("short way", error)
-
-
-def _is_simple(event: LoopEvent) -> bool:
-    """Whether a turn is a forward and a step of training: probes can see these on the fast path too."""
-    turn = _turn(event)
-    kinds = [(each.begins, bool(each.answered), bool(each.stepping), each.ends) for each in turn]
-    return kinds == _SIMPLE and event.called != 0 and event.stage is Stage.TRAIN
-
-
-def _turn(event: LoopEvent) -> list[LoopEvent]:
-    """The events of one turn, from this one on."""
-    turn = [event]
-    while (event := event.next) is not turn[0]:
-        turn.append(event)
-    return turn
-
-
-def _batches_after(event: LoopEvent, begun: int) -> dict[Stage, int]:
-    """The stages of so many batches that began from an event on."""
-    stages = [each.stage for each in _turn(event) if each.begins]
-    turns, rest = divmod(begun, len(stages))
-    return {stage: turns * stages.count(stage) + stages[:rest].count(stage) for stage in dict.fromkeys(stages)}
