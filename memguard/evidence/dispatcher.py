@@ -16,8 +16,6 @@ passes on what `take` returns. It delivers, in this order (see `memguard.records
     stage_end(stage)
     exception(error)                       when a step fails; take() works afterwards
     run_end()                              once; take() works afterwards
-
-Long because each of these events has its method here.
 """
 
 from __future__ import annotations

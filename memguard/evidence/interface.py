@@ -1,7 +1,4 @@
-"""The interface of a probe: one look at live objects, in microseconds, that yields plain facts.
-
-Long because it is the one page that a new probe is written from: all it may know, and all that it may hear.
-"""
+"""The interface of a probe: one look at live objects, in microseconds, that yields plain facts."""
 
 from __future__ import annotations
 

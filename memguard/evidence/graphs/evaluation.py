@@ -1,7 +1,4 @@
-"""Graphs that died without a backward: evaluation with gradients enabled, teachers that nothing trains.
-
-Long because both are told from the same counts of the same graphs, and each only where the other one is not.
-"""
+"""Graphs that died without a backward: evaluation with gradients enabled, teachers that nothing trains."""
 
 from __future__ import annotations
 

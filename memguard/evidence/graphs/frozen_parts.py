@@ -349,13 +349,8 @@ def callable_below(module: nn.Module) -> Iterator[nn.Module]:
 def _unheld(module: nn.Module, held: Collection[int]) -> Iterator[nn.Module]:
     """The outermost trainable parts without a parameter that is held."""
     for child in children_of(module):
-        parameters = list(parameters_of(child))
-        if not any(parameter.requires_grad for parameter in parameters):
-            continue
-        if any(id(parameter) in held for parameter in parameters):
-            yield from _unheld(child, held)
-        else:
-            yield child
+        if any(parameter.requires_grad for parameter in parameters_of(child)):
+            yield from (child,) if is_unheld(child, held) else _unheld(child, held)
 
 
 def _hidden(model: nn.Module, held: Collection[int]) -> Iterator[nn.Module]:
@@ -369,8 +364,7 @@ def _hidden(model: nn.Module, held: Collection[int]) -> Iterator[nn.Module]:
                 if id(module) in known:
                     continue
                 known.add(id(module))
-                parameters = list(parameters_of(module))
-                if any(p.requires_grad for p in parameters) and not any(id(p) in held for p in parameters):
+                if is_unheld(module, held) and any(p.requires_grad for p in parameters_of(module)):
                     yield module
 
 

@@ -1,7 +1,4 @@
-"""Names what holds tensors: the variable or attribute, and the statement that stores them there.
-
-Long because it is one way, from the links that a search found to a name and its line; each step needs the one before.
-"""
+"""Names what holds tensors: the variable or attribute, and the statement that stores them there."""
 
 from __future__ import annotations
 
