@@ -25,6 +25,8 @@ from memguard.heap.roots import Root, RootFinder
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 6
 """Objects that are met in a walk, and names and elements between a root and what is met last."""
+LINKED = 1 / 32
+"""What an object counts of that depth that lies in an attribute of another one of its class: a list of parents."""
 MAX_SECONDS = 2.0
 """A net. What ends a walk is the bound in objects: a slow or busy machine must find what a fast one finds."""
 _STALL_SECONDS = 0.03
@@ -71,7 +73,7 @@ class Link:
         via: Via,
         key: str | int | None = None,
         parent: Link | None = None,
-        depth: int = 0,
+        depth: float = 0,
         *,
         index: int = 0,
         root: Root | None = None,
@@ -189,7 +191,8 @@ class Walk:
             if is_enough is not None and index > start and not self.visited & 7 and is_enough():
                 link.start = index
                 return False
-            depth = link.depth + (via is not Via.PART)
+            is_linked = via is Via.ATTRIBUTE and kind is type(link.value)
+            depth = link.depth + (0 if via is Via.PART else LINKED if is_linked else 1)
             if is_tensor_class(kind):
                 self.on_meet(Link(value, via, key, link, depth, index=index))
             elif id(value) in seen:

@@ -363,13 +363,17 @@ class GrowingNamesProbe(Probe):
             owned.update(storages_of(state_of(optimizer)))
         if any(isinstance(fact, ExceptionHolds) for fact in watch.facts.values()):
             owned = {key: owned[key] for key in owned.keys() - left_by_failures(snapshot).keys()}
-        if (first := self._first) is not None:  # data that a graph saved lives anyway, as long as who holds it as well
-            for same, one in kept.items():
-                if one.bytes() == first.sizes.get(same, (0, 0))[0]:
-                    owned.update(one.storages)
+        sizes = self._first.sizes if self._first is not None else {}
+        # Data that a graph saved lives anyway, as long as who holds it as well, unless that leads to the holder.
+        constant = {same: one for same, one in kept.items() if one.bytes() == sizes.get(same, (0, 0))[0]}
+
+        def owned_beside(name: Name | None) -> set[int]:
+            above = kept[name].above if name in kept and name is not None else set()
+            return set(owned).union(*(one.storages for same, one in constant.items() if same not in above))
+
         for fact in list(watch.facts.values()):
             name = self._of_fact(fact, kept)
-            newer = measured_anew(fact, name, kept, owned, watch, at_end=at_end)
+            newer = measured_anew(fact, name, kept, owned_beside(name), watch, at_end=at_end)
             if newer is not None and name is not None:
                 if isinstance(newer, KeptOutputs):
                     newer = self._with_rate(newer, name)
@@ -377,7 +381,7 @@ class GrowingNamesProbe(Probe):
                 self.report(newer)
                 has_grown = True
         for name, waiting in self._waiting.items():
-            newer = measured_anew(waiting, name, kept, owned, watch, at_end=at_end)
+            newer = measured_anew(waiting, name, kept, owned_beside(name), watch, at_end=at_end)
             if isinstance(newer, KeptOutputs):
                 self._waiting[name] = newer
                 has_grown = True

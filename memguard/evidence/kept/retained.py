@@ -70,6 +70,8 @@ class Kept:
     """What an optimizer leads to."""
     gradients: set[int] = field(default_factory=set)
     """Those of them that are gradients."""
+    above: set[Name] = field(default_factory=set)
+    """Names that lead to it."""
 
     def bytes(self, without: Container[int] = ()) -> int:
         """Bytes of the storages, without some."""
@@ -123,6 +125,7 @@ def kept_by_name(snapshot: HeapSnapshot, *, whole: bool = False) -> dict[Name, K
             if step.via not in NAMES or type(step.value) is Scope:
                 continue
             name, kept = _kept(step, found)
+            kept.above |= above
             above.add(name)
             kept.storages.update(storages)
             kept.weights.update(of_weights)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import enum
 import functools
 import itertools
 import linecache
@@ -190,6 +191,21 @@ def test_all_models_of_a_long_list_are_counted_where_that_is_asked_for() -> None
     models = [nn.Linear(8, 8, bias=False) for _ in range(80)]
     for kept in (models, [Holder(model=model, score=1.0) for model in models]):
         assert below(whole=True, holder=Holder(kept=kept))["Holder.kept"].bytes() == 80 * 8 * 8 * 4
+
+
+class Snapshot:
+    """Weights, and those that they came from."""
+
+    def __init__(self, parent: Snapshot | None) -> None:
+        self.parent, self.weights = parent, torch.zeros(100)
+
+
+def test_all_parents_of_a_snapshot_are_counted() -> None:
+    """A list that has no list: each element lies in an attribute of the next one."""
+    newest = None
+    for _ in range(40):
+        newest = Snapshot(newest)
+    assert below(holder=Holder(base=newest))["Holder.base"].bytes() == 40 * 400
 
 
 def test_lists_in_a_dict_are_counted_together() -> None:
@@ -558,3 +574,28 @@ def test_generators_are_named_by_the_list_that_keeps_them(tmp_path: Path) -> Non
                 model.zero_grad()
     [found] = guard.findings
     assert found.holder == "Streams.begun"
+
+
+class Phase(enum.Enum):
+    """Parts of a run, each with what was computed in it."""
+
+    WARM_UP = 1
+    MAIN = 2
+
+    def __init__(self, number: int) -> None:
+        self.features: list[torch.Tensor] = []
+
+
+def test_a_part_that_grows_no_longer_counts_with_the_rest_of_its_holder(tmp_path: Path) -> None:
+    """The class and its first member lead to a list that is full: they are no others who hold the same."""
+    model, each = nn.Linear(64, 256), 64 * 256 * 4
+    with memguard.watch(model, device="virtual:512MiB", logdir=tmp_path, quiet=True) as guard:
+        for number in range(120):
+            phase = Phase.WARM_UP if number < 12 else Phase.MAIN
+            out = model(torch.rand(64, 64))
+            out.sum().backward()
+            model.zero_grad()
+            phase.features.append(out.detach())
+    [found] = guard.findings
+    assert found.holder == "Phase.features" and found.bytes is not None
+    assert 117 * each <= found.bytes <= 120 * each
