@@ -108,6 +108,7 @@ def kept_by_name(snapshot: HeapSnapshot, *, whole: bool = False) -> dict[Name, K
     """
     graphs = _Graphs()
     found: dict[Name, Kept] = {}
+    lengths: dict[int, int] = {}
     numbers: dict[Name, set[int]] = {}
     holders: dict[int, list[set[Name]]] = {}
     """The names above each tensor of a storage: one that graphs saved may be kept anyway, as a list of batches does."""
@@ -124,7 +125,7 @@ def kept_by_name(snapshot: HeapSnapshot, *, whole: bool = False) -> dict[Name, K
         for step in trail:
             if step.via not in NAMES or type(step.value) is Scope:
                 continue
-            name, kept = _kept(step, found)
+            name, kept = _kept(step, found, lengths)
             kept.above |= above
             above.add(name)
             kept.storages.update(storages)
@@ -182,9 +183,12 @@ def _gradients(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     return gradients_of(tensor for tensor in tensors if type(tensor) in (torch.Tensor, nn.Parameter))
 
 
-def _kept(step: Link, found: dict[Name, Kept]) -> tuple[Name, Kept]:
-    """The name of a step, and its entry."""
-    name, length = name_of(step), _length_below(step.value)
+def _kept(step: Link, found: dict[Name, Kept], lengths: dict[int, int]) -> tuple[Name, Kept]:
+    """The name of a step, and its entry; each object is counted once, though many tensors lie below it."""
+    name, number = name_of(step), id(step.value)
+    length = lengths.get(number)
+    if length is None:
+        length = lengths[number] = _length_below(step.value)
     kept = found.get(name)
     if kept is None:
         above = step.trail()[:-1]
@@ -195,8 +199,8 @@ def _kept(step: Link, found: dict[Name, Kept]) -> tuple[Name, Kept]:
         kept = found[name] = Kept(step, len(above), length, 0, inside, optimized)
     elif length > kept.length:
         kept.link, kept.length = step, length
-    if id(step.value) not in kept.objects:
-        kept.objects.add(id(step.value))
+    if number not in kept.objects:
+        kept.objects.add(number)
         kept.elements += length
     return name, kept
 
