@@ -80,7 +80,7 @@ class EvaluationProbe(Probe):
         if mark.outer is not None:  # the line that matters is the one that called the outermost model
             self._inner.append(mark)
         else:
-            mark.site, mark.asked = place_asked(strict=True), self._asked(model, training=module.training)
+            mark.site, mark.asked = place_asked(strict=True), self._asked(model)
             for inner in self._inner:
                 inner.site, inner.asked = mark.site, mark.asked
             self._inner.clear()
@@ -191,18 +191,15 @@ class EvaluationProbe(Probe):
             if line is not None and not self._differentiates(model):
                 self._tell_line(model, *line, training=True)
 
-    def _asked(self, model: EvaluatedModel, *, training: bool) -> Place:
-        """Where the model is asked; notes whether its graph can leave the function that asks.
-
-        In training nobody needs to know that, and most scripts are never parsed for anything else.
-        """
+    def _asked(self, model: EvaluatedModel) -> Place:
+        """Where the model is asked; notes whether its graph can leave the function that asks."""
         frame = asking_frame(sys._getframe(1), strict=False)
         if frame is None:
             return NOWHERE
         place = place_of(frame)
         judge = place_of(judging_frame(frame))
         model.judge = judge.file, judge.function
-        if not training and model.captive is None and keeps_graph(frame.f_code, frame.f_lineno):
+        if model.captive is None and keeps_graph(frame.f_code, frame.f_lineno):
             model.captive, self._captives = place, True
         return place
 
