@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import linecache
+import re
+from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple, final
 
 from memguard.source.expressions import (
@@ -27,6 +31,7 @@ from memguard.source.vocabulary import BACKWARD
 _INNER = (*FUNCTIONS, ast.Lambda)
 _NAMESPACES = frozenset({"globals", "locals", "vars", "eval", "exec"})
 _BRANCHES = (ast.If, *LOOPS, ast.Try)
+_GRADIENT = re.compile(r"\.grad\b")
 _MAKING = (ast.Call, ast.BinOp, ast.UnaryOp, ast.Compare)
 
 
@@ -52,6 +57,12 @@ def is_read_again(model: SourceModel, first: int, function: str, name: str, line
         if not sets_first and _read_comes_first(node, [use for use in uses if spans(loop, use[0])], line):
             return True
     return False
+
+
+def reads_gradients(files: Iterable[str]) -> bool:
+    """Whether any of some files names the ``.grad`` of something, or is none. They may be many, so none is parsed."""
+    texts = ((file, linecache.getlines(file)) for file in files)
+    return any(any(map(_GRADIENT.search, lines)) or not (lines or Path(file).is_file()) for file, lines in texts)
 
 
 def _read_comes_first(function: ast.AST, uses: list[tuple[int, str]], line: int) -> bool:

@@ -21,6 +21,7 @@ from memguard.evidence.graphs.unused_gradients import Untaken, untaken_weights
 from memguard.evidence.guarded_hook import Hook
 from memguard.evidence.interface import Probe
 from memguard.evidence.naming.call_stacks import asking_frame, name_in
+from memguard.evidence.naming.names import user_files
 from memguard.evidence.sizes import graph_bytes
 from memguard.heap.attributes import attributes_of
 from memguard.heap.children import children
@@ -30,6 +31,7 @@ from memguard.heap.parameters import frozen_wholes, held_parameters, is_optimize
 from memguard.heap.roots import submodules_of
 from memguard.records.facts import NOWHERE, Place, UnusedGraphs
 from memguard.records.stats import Stage
+from memguard.source.reads import reads_gradients
 from memguard.torch_objects.hidden_hooks import HiddenHook, without_number
 from memguard.torch_objects.module_parts import children_of, gradients_of, parameters_of, parts_of
 from memguard.torch_objects.storages import MOST_OWNED, storages_of
@@ -233,7 +235,7 @@ class InnerFrozenProbe(Probe):
             return
         part.calls += 1
         if part.calls == 1:
-            part.untaken = list(untaken_weights(whole, set(), self.watch.optimizer_steps))
+            part.untaken = list(untaken_weights(whole, set(), self.watch.optimizer_steps, cleared=True))
         graph, used = GraphToken(), _Used()
         node.metadata[KEY] = graph
         without_number(node.register_prehook, used)
@@ -264,8 +266,10 @@ class InnerFrozenProbe(Probe):
             part.leave()
             used, gradients = [use for _, use in part.graphs if use.used], []
             if used and not unused and part.model not in fed:
-                steps = self.watch.optimizer_steps
-                gradients = [gradient for one in part.untaken if (gradient := one.gradient_now(steps)) is not None]
+                files = {*user_files(), *(frame.f_code.co_filename for frame in user_frames(sys._getframe(1)))}
+                steps, unread = self.watch.optimizer_steps, not reads_gradients(files)
+                now = (one.gradient_now(steps, unread=unread) for one in part.untaken)
+                gradients = [gradient for gradient in now if gradient is not None]
                 if not self._has_most(part, gradients):
                     continue  # the model's are reported together
             told = len(used) if gradients else len(unused)

@@ -33,12 +33,12 @@ class Untaken:
     place: ParameterAt
     version: int
     gradient: int
-    """Identity of its gradient."""
+    """Identity of its gradient; 0 where it had none."""
     gradient_version: int
     steps: int
     """Optimizer steps of the run by then."""
 
-    def gradient_now(self, steps: int) -> torch.Tensor | None:
+    def gradient_now(self, steps: int, *, unread: bool = False) -> torch.Tensor | None:
         """Its gradient, if backwards only added to that since.
 
         Where the weight changed, as that of a target network that follows slowly, at most one backward for each step
@@ -46,12 +46,16 @@ class Untaken:
 
         Args:
             steps: Optimizer steps of the run so far.
+            unread: Whether none of the user's files reads a gradient: then those that were cleared served for nothing.
         """
         parameter = self.place()
         gradient = gradient_of(parameter) if parameter is not None else None
-        if parameter is None or gradient is None or id(gradient) != self.gradient:
+        if parameter is None or gradient is None:
             return None
-        written, changed = gradient._version - self.gradient_version, parameter._version != self.version
+        changed = parameter._version != self.version
+        if unread and not changed:
+            return gradient
+        written = gradient._version - self.gradient_version if id(gradient) == self.gradient else 0
         return gradient if written > 0 and not (changed and written > steps - self.steps) else None
 
 
@@ -115,8 +119,15 @@ class UntakenGradientsProbe(Probe):
         )
 
 
-def untaken_weights(model: nn.Module, held: set[int], steps: int) -> Iterator[Untaken]:
-    """The weights of a model that have gradients and that are not held, as they are now, after so many steps."""
+def untaken_weights(model: nn.Module, held: set[int], steps: int, *, cleared: bool = False) -> Iterator[Untaken]:
+    """The weights of a model that are not held, as they are now, after so many steps.
+
+    Args:
+        model: The model.
+        held: Identities of the parameters that optimizers hold.
+        steps: Optimizer steps of the run so far.
+        cleared: Whether to name those too that have no gradient now.
+    """
     for place in trainable(model):
         parameter = place()
         if parameter is None or id(parameter) in held or parameter.is_inference():
@@ -124,6 +135,8 @@ def untaken_weights(model: nn.Module, held: set[int], steps: int) -> Iterator[Un
         gradient = gradient_of(parameter)
         if gradient is not None:
             yield Untaken(place, parameter._version, id(gradient), gradient._version, steps)
+        elif cleared:
+            yield Untaken(place, parameter._version, 0, 0, steps)
 
 
 MIN_DROPPED = 3

@@ -3,6 +3,7 @@
 import copy
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 from memguard.evidence.graphs import frozen_parts as inner_frozen
 from memguard.evidence.graphs.frozen_parts import MAX_PARTS, InnerFrozenProbe
 from memguard.evidence.graphs.unused_gradients import UntakenGradientsProbe
+from memguard.heap.frames import user_frames
 from memguard.records.facts import UntakenGradients, UnusedGraphs
 from tests.evidence.loop import Loop, statement_of, train_on
 from tests.hooks import hooks_inside, hooks_on
@@ -126,6 +128,37 @@ def test_a_backbone_that_is_needed_is_silent() -> None:
     model = Probed()
     assert probe(model, [model.student], by_hand) == []
     assert probe(model, [model.student], lambda model: model.backbone.zero_grad()) == []
+
+
+DROPPED = """
+def train(model, optimizer, batches):
+    for batch in batches:
+        model.zero_grad()
+        model(batch).backward(){read}
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("read", "told"), [("", 1), ("; norm = model.backbone[0].weight.grad.norm()", 0)])
+def test_gradients_that_are_cleared_served_for_nothing_where_no_file_reads_one(
+    read: str, told: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``model.zero_grad()`` clears those of the backbone too, which no optimizer has."""
+    script = tmp_path / "script.py"
+    script.write_text(DROPPED.format(read=read))
+    monkeypatch.setattr(inner_frozen, "user_files", lambda: [])
+    monkeypatch.setattr(
+        inner_frozen,
+        "user_frames",
+        lambda *start: [frame for frame in user_frames(*start) if frame.f_code.co_filename == str(script)],
+    )
+    scope: dict[str, Any] = {}
+    exec(compile(script.read_text(), str(script), "exec"), scope)
+    model = Probed()
+    optimizer = torch.optim.SGD(model.student.parameters(), lr=0.1)
+    with Loop(model, kinds=[InnerFrozenProbe]) as loop:
+        scope["train"](model, optimizer, (torch.randn(4, 6) for _ in loop.batches(20)))
+    assert len(loop.of(UnusedGraphs)) == told
 
 
 class Compared(nn.Module):
