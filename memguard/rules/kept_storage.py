@@ -110,7 +110,7 @@ class OutputsAccumulate(Rule, code="MG301", name="outputs-accumulate"):
         self._snapshots = Snapshots()
         self._newest: dict[Stage, BatchRecord] = {}
         self._mild: KeptOutputs | None = None
-        """What was only remarked on in training, for something seems to bound it."""
+        """What was remarked on or warned of in training; whether it fills the device the floor shows."""
         self._floor: TrainingFloor | None = None
         self._told: list[KeptOutputs] = []
         """What was told with a warning."""
@@ -141,7 +141,7 @@ class OutputsAccumulate(Rule, code="MG301", name="outputs-accumulate"):
         return ()
 
     def _worse(self, fact: KeptOutputs, message: str, batch: int, nbytes: int | None) -> Claim:
-        """What was remarked on is critical after all."""
+        """What was remarked on, or warned of, is critical after all."""
         self._mild = self._floor = None
         remedy = fact.remedy or _REMEDY
         return self.claim(
@@ -174,7 +174,7 @@ class OutputsAccumulate(Rule, code="MG301", name="outputs-accumulate"):
         beside = self._beside(fact)
         if severity is Severity.WARNING and beside is not None:
             severity = Severity.INFO  # one cause, one warning
-        elif severity is Severity.INFO and fact.stage is Stage.TRAIN:
+        elif fact.stage is Stage.TRAIN:
             self._mild = fact  # and the batches before it were a warm-up as well
             self._floor = self._floor or TrainingFloor(GrowthTest(warm_up=max(WARM_UP - fact.batch, 0)))
         room = room_of(run)

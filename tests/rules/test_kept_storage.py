@@ -34,6 +34,14 @@ def test_what_takes_a_very_long_run_to_fill_the_device_is_a_remark() -> None:
     assert (small.severity, large.severity) == (Severity.INFO, Severity.WARNING)
 
 
+def test_a_warning_is_critical_once_the_floor_shows_that_the_device_fills() -> None:
+    """In a run whose length nobody knows as well, and only if what was warned of is most of the growth."""
+    growth = [record(i, allocated_end_bytes=4 * GIB + 40 * i * MIB) for i in range(300)]
+    for each, told in ((40 * MIB, [Severity.WARNING, Severity.CRITICAL]), (4 * MIB, [Severity.WARNING])):
+        found = judge(OutputsAccumulate(), replace(KEPT, bytes=20 * each, bytes_per_batch=float(each)), *growth)
+        assert [claim.severity for claim in found] == told
+
+
 def test_lists_that_are_filled_side_by_side_are_one_warning() -> None:
     """Predictions and targets of one metric: what another look finds of it is a remark, and the first may name both."""
     run = run_of(batches_left=20)
