@@ -203,13 +203,13 @@ class InnerFrozenProbe(Probe):
                 self._hook(wholes[id(model)], model)
 
     def _hook_parts(self, model: nn.Module, held: Collection[int]) -> None:
-        roots = {id(root) for root in self.watch.models}
         known = {id(module) for part in self._parts if (module := part.ref()) is not None}
-        # Who was a model of its own in an earlier training, and is not called by itself in this, may be a teacher.
+        # Who is asked by itself again and again is judged as a whole. One that was in an earlier training, or once as
+        # this began, and is a part now, may be a teacher.
         called = any(self._used.get(id(model), ()))
-        former = {id(ref()) for ref in self._looked}.difference(self._used) if called else set()
+        roots = {id(one) for one in self.watch.models if not called or sum(self._used.get(id(one), ())) >= MIN_USED}
         for module in itertools.chain(_unheld(model, held), _hidden(model, held)):
-            if id(module) not in (roots - former) | known:
+            if id(module) not in roots | known:
                 self._hook(module, model)
 
     def _hook(self, module: nn.Module, model: nn.Module) -> None:
