@@ -130,19 +130,6 @@ def test_a_backbone_that_is_needed_is_silent() -> None:
     assert probe(model, [model.student], lambda model: model.backbone.zero_grad()) == []
 
 
-def test_a_part_that_was_asked_by_itself_once_is_judged_as_a_part() -> None:
-    """Lightning asks for one batch before it trains: whoever is seen there first counts as a model of its own."""
-    model = Probed()
-    optimizer = torch.optim.SGD(model.student.parameters(), lr=0.1)
-    with Loop(model, model.backbone, kinds=[InnerFrozenProbe]) as loop:
-        for number in loop.batches(20):
-            if not number:
-                train_on(optimizer, model.student(model.backbone(torch.randn(4, 6))).sum())
-            train_on(optimizer, model(torch.randn(4, 6)))
-    [fact] = loop.of(UnusedGraphs)
-    assert fact.place.source is None or "self.backbone" in statement_of(fact)
-
-
 DROPPED = """
 def train(model, optimizer, batches):
     for batch in batches:
