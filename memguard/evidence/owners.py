@@ -11,7 +11,7 @@ from torch import nn
 
 from memguard.heap.containers import tensors_in
 from memguard.torch_objects.module_parts import buffers_of, gradients_of, parameters_of
-from memguard.torch_objects.storages import storage_key
+from memguard.torch_objects.storages import owned_storages, storage_key, storages_of
 
 MAX_OF_ONE = 4096
 """Tensors of the state of one parameter: LBFGS keeps two for each of its last hundred steps at the first one."""
@@ -104,3 +104,16 @@ def named_states(optimizer: torch.optim.Optimizer) -> Iterator[tuple[object, obj
 def state_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     """The same without names."""
     return (tensor for _, _, tensor in named_states(optimizer))
+
+
+def owned_by(models: Iterable[nn.Module], optimizers: Iterable[torch.optim.Optimizer] = ()) -> dict[int, int]:
+    """Storages of what trains, with their bytes: parameters, buffers and gradients of models, states of optimizers.
+
+    Raises:
+        MemGuardError: The models have too many, as `owned_storages` says.
+    """
+    models = list(models)
+    found = owned_storages(models)
+    found.update(storages_of(gradients_of(parameter for model in models for parameter in parameters_of(model))))
+    found.update(storages_of(tensor for optimizer in optimizers for tensor in state_of(optimizer)))
+    return found

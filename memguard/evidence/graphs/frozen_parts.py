@@ -267,7 +267,7 @@ class InnerFrozenProbe(Probe):
             used, gradients = [use for _, use in part.graphs if use.used], []
             if used and not unused and part.model not in fed:
                 files = {*user_files(), *(frame.f_code.co_filename for frame in user_frames(sys._getframe(1)))}
-                steps, unread = self.watch.optimizer_steps, not reads_gradients(files)
+                steps, unread = self.watch.optimizer_steps, not (self._steps_on_copies() or reads_gradients(files))
                 now = (one.gradient_now(steps, unread=unread) for one in part.untaken)
                 gradients = [gradient for gradient in now if gradient is not None]
                 if not self._has_most(part, gradients):
@@ -291,6 +291,11 @@ class InnerFrozenProbe(Probe):
             )
         if not self._parts and self._searched:
             self.unsubscribe("on_batch_end")
+
+    def _steps_on_copies(self) -> bool:
+        """Whether an optimizer has weights of no model: they may be copies, which a library writes back unheard."""
+        own = {id(parameter) for model in self.watch.models for parameter in parameters_of(model)}
+        return not held_parameters(self.watch.optimizers) <= own
 
     def _has_most(self, part: _Part, gradients: list[torch.Tensor]) -> bool:
         """Whether these are most of the gradients that the part's model has and that no optimizer uses."""

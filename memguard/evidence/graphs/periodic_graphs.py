@@ -192,7 +192,7 @@ class LeakGroup:
         self.alive, self.range, self.at = len(batches), (min(batches), max(batches)), at
 
     def counted(self, batch: int, followed: Callable[[Stage, int, int], int]) -> Iterator[RetainedGraphs]:
-        """What was told, counted anew where there are more by now; the size of each graph is taken as it was.
+        """The reported facts with the graphs that are alive now, where these are more; the size of each graph stays.
 
         Args:
             batch: The newest.

@@ -13,7 +13,7 @@ from memguard.autograd.graph import held_bytes
 from memguard.evidence.interface import Now, Probe
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.oom.errors import oom_in
-from memguard.evidence.owners import state_of
+from memguard.evidence.owners import owned_by, state_of
 from memguard.heap.children import Via
 from memguard.heap.containers import tensors_in
 from memguard.heap.frames import (
@@ -29,7 +29,7 @@ from memguard.heap.snapshot import HeapSnapshot, is_below_failure
 from memguard.records.facts import ExceptionHolds, Place
 from memguard.source.sites import handler_at
 from memguard.torch_objects.module_parts import buffers_of, gradients_of, parameters_of
-from memguard.torch_objects.storages import owned_storages, storages_of
+from memguard.torch_objects.storages import storages_of
 
 MAX_LOOKS = 3
 MAX_NAMES = 8
@@ -56,7 +56,7 @@ class ExceptionsProbe(Probe):
         if (place.file, handler) in self._told:
             return  # a retry in two halves is one fault: the place is where the first of them runs
         self._told.add((place.file, handler))
-        names, held = held_by(error, owned_storages(self.watch.models))
+        names, held = held_by(error, owned_by(self.watch.models, self.watch.optimizers))
         self.report(
             ExceptionHolds(
                 **self.watch.now,
@@ -90,7 +90,8 @@ def find_stored(survey: HolderSearch, now: Now, *, ignore: Iterable[int] = ()) -
     if not errors:
         return ()
     plain = (leaf.value for leaf in survey.snapshot.tensors if not is_below_failure(leaf))
-    elsewhere = (set(ignore) - left_by_failures(survey.snapshot).keys()) | storages_of(plain).keys()
+    failed, living = left_by_failures(survey.snapshot)
+    elsewhere = (set(ignore) - failed) | living | storages_of(plain).keys()
     for link in errors:
         names, held = held_by(link.value, elsewhere)
         if held:
@@ -128,15 +129,14 @@ def _tensors_of(value: object) -> Iterable[torch.Tensor]:
     return tensors_in(value, DEPTH)
 
 
-def left_by_failures(snapshot: HeapSnapshot) -> dict[int, int]:
-    """Storages of the models and optimizers to which failed calls alone lead: the run knows of them, and owns none."""
-    failed: dict[int, int] = {}
-    others: set[int] = set()
+def left_by_failures(snapshot: HeapSnapshot) -> tuple[set[int], set[int]]:
+    """Storages of models and optimizers: of those to which failed calls alone lead, and of all others that have a name.
+
+    The run knows of the former, as of any model that was called, and owns none of them.
+    """
+    failed, living = set[int](), set[int]()
     for link in snapshot.links:
         if issubclass(type(link.value), (nn.Module, torch.optim.Optimizer)) and link.parent is not None:
-            storages = storages_of(_tensors_of(link.value))
-            if all(is_below_failure(name) for name in (link, *snapshot.others(link))):
-                failed |= storages
-            else:
-                others |= storages.keys()
-    return {key: size for key, size in failed.items() if key not in others}
+            is_failed = all(is_below_failure(name) for name in (link, *snapshot.others(link)))
+            (failed if is_failed else living).update(storages_of(_tensors_of(link.value)))
+    return failed - living, living

@@ -16,7 +16,7 @@ from memguard.evidence.kept.exceptions import left_by_failures
 from memguard.evidence.kept.retained import MEASURED, Kept, Name, beside_of, carried_on, kept_by_name, measured_anew
 from memguard.evidence.naming.holders import HolderSearch
 from memguard.evidence.naming.names import capacity_of, outgrew
-from memguard.evidence.owners import state_of
+from memguard.evidence.owners import owned_by
 from memguard.heap.children import LRU_CACHE
 from memguard.heap.snapshot import HeapSnapshot
 from memguard.records.facts import ExceptionHolds, Fact, KeptOnHost, KeptOutputs, Place
@@ -26,8 +26,6 @@ from memguard.source.bounds import Bound, bounds_of, is_cache, is_learned_from
 from memguard.source.origins import is_on_host
 from memguard.source.sites import remedy_at
 from memguard.thresholds import EXPLAINED, NEARLY, NOTABLE_SHARE, WORD_SHARE
-from memguard.torch_objects.module_parts import gradients_of, parameters_of
-from memguard.torch_objects.storages import owned_storages, storages_of
 
 SETTLING, WINDOW = 3, 3
 """Batches of training before gradients and optimizer states are there; and those whose lowest value is the floor."""
@@ -336,7 +334,7 @@ class GrowingNamesProbe(Probe):
             bytes_per_batch=rate,
             first_batch=first_batch,
             bounded=bool(bounds),
-            by_key=bool(bounds & Bound.KEYED) and not bounds & ~Bound.KEYED,
+            by_key=bounds == Bound.KEYED,
         )
 
     def _parts(self, name: Name, kept: Mapping[Name, Kept]) -> tuple[str, ...]:
@@ -352,24 +350,18 @@ class GrowingNamesProbe(Probe):
         return tuple(dict.fromkeys(found))
 
     def _measure_anew(self, snapshot: HeapSnapshot, kept: Mapping[Name, Kept], *, at_end: bool = False) -> bool:
-        """Updates reported facts with what their holders keep now, where it is more, and when the run ends.
-
-        Returns whether there were any.
-        """
+        """Whether any reported fact got new numbers: where its holder keeps more now, and when the run ends."""
         watch, has_grown = self.watch, False
-        owned = owned_storages(watch.models)
-        owned.update(storages_of(gradients_of(one for model in watch.models for one in parameters_of(model))))
-        for optimizer in watch.optimizers:
-            owned.update(storages_of(state_of(optimizer)))
+        owned = set(owned_by(watch.models, watch.optimizers))
         if any(isinstance(fact, ExceptionHolds) for fact in watch.facts.values()):
-            owned = {key: owned[key] for key in owned.keys() - left_by_failures(snapshot).keys()}
+            owned -= left_by_failures(snapshot)[0]
         sizes = self._first.sizes if self._first is not None else {}
         # Data that a graph saved lives anyway, as long as who holds it as well, unless that leads to the holder.
         constant = {same: one for same, one in kept.items() if one.bytes() == sizes.get(same, (0, 0))[0]}
 
         def owned_beside(name: Name | None) -> set[int]:
-            above = kept[name].above if name in kept and name is not None else set()
-            return set(owned).union(*(one.storages for same, one in constant.items() if same not in above))
+            above = kept[name].above if name is not None and name in kept else set()
+            return owned.union(*(one.storages for same, one in constant.items() if same not in above))
 
         for fact in list(watch.facts.values()):
             name = self._of_fact(fact, kept)

@@ -17,7 +17,7 @@ from memguard.evidence.kept.growth_facts import MIN_HOST_BYTES, GrownContainers
 from memguard.evidence.kept.incremental_scan import BEGINS, MIN_PIN_BYTES, ScanSchedule
 from memguard.evidence.kept.views import ReportedViews, find_pins, used_state
 from memguard.evidence.naming.holders import Holder
-from memguard.evidence.owners import state_of
+from memguard.evidence.owners import owned_by
 from memguard.heap.containers import length_of, newest_of
 from memguard.heap.frames import user_frames
 from memguard.heap.history import ObjectGrowth
@@ -30,8 +30,8 @@ from memguard.source.expressions import symbol_of
 from memguard.source.fate import Fate, fate_of
 from memguard.source.origins import is_on_host
 from memguard.source.stores import is_new_item, keeps_a_slice
-from memguard.torch_objects.module_parts import gradients_of, parameters_of
-from memguard.torch_objects.storages import owned_storages, storages_of
+from memguard.torch_objects.module_parts import parameters_of
+from memguard.torch_objects.storages import storages_of
 
 SLICE_STEPS, LAST_SLICE_STEPS = 128, 3_000
 """What one batch spends on a round, and the end of a stage on one that is not over: about 5 microseconds each. Counted,
@@ -154,12 +154,8 @@ class ScansProbe(Probe):
     def _look(self, grown: dict[int, tuple[int, int]], pinned: frozenset[int]) -> None:
         """Names what is suspected, by a walk over everything at once."""
         watch = self.watch
-        wanted = owned_storages(watch.models)
-        parameters = [parameter for model in watch.models for parameter in parameters_of(model)]
-        wanted.update(storages_of(gradients_of(parameters)))
-        owned = dict(wanted)
+        owned, wanted = owned_by(watch.models, watch.optimizers), owned_by(watch.models)
         for optimizer in watch.optimizers:
-            owned.update(storages_of(state_of(optimizer)))
             wanted.update(used_state(optimizer))
         survey = watch.search()
         if watch.stage is Stage.TRAIN:

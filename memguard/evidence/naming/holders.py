@@ -195,8 +195,8 @@ class HolderSearch:
     def judged(self, judge: Judge, *, unsampled: bool = False) -> list[tuple[Link, int]]:
         """The links to tensors that a judge recognises, with their bytes.
 
-        Or to those in the long containers that were met, of which the walk read a sample. A list that gets a loss with
-        every batch has hundreds before eight batches were looked at in a fast loop.
+        With `unsampled` the links to those that the walk left out, for of a long container it reads a sample. In a fast
+        loop a list of losses has hundreds of elements before the first search.
         """
         met, keep = self.snapshot.tensors, MAX_SECONDS / 4
         sizes: dict[int, int | None] = {}

@@ -57,7 +57,7 @@ def test_one_of_two_calls_of_a_frozen_model_is_told() -> None:
 
 
 def test_a_frozen_model_of_which_a_method_is_called_is_one_model() -> None:
-    """Its parts are told together, with the bytes of the largest."""
+    """One fact for its parts, with the bytes of the largest."""
     student, teacher = make(), nn.ModuleDict({"small": make(1), "large": nn.Sequential(make(2), nn.Linear(4, 4))})
     optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
     with Loop(student, *teacher.eval().values(), kinds=[EvaluationProbe]) as loop:

@@ -139,11 +139,14 @@ def train(model, optimizer, batches):
 """
 
 
-@pytest.mark.parametrize(("read", "told"), [("", 1), ("; norm = model.backbone[0].weight.grad.norm()", 0)])
+@pytest.mark.parametrize(
+    ("read", "copies", "told"),
+    [("", False, 1), ("; norm = model.backbone[0].weight.grad.norm()", False, 0), ("", True, 0)],
+)
 def test_gradients_that_are_cleared_served_for_nothing_where_no_file_reads_one(
-    read: str, told: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    read: str, copies: bool, told: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``model.zero_grad()`` clears those of the backbone too, which no optimizer has."""
+    """``model.zero_grad()`` clears those of the backbone too, which no optimizer has; one may step on copies of it."""
     script = tmp_path / "script.py"
     script.write_text(DROPPED.format(read=read))
     monkeypatch.setattr(inner_frozen, "user_files", lambda: [])
@@ -155,7 +158,8 @@ def test_gradients_that_are_cleared_served_for_nothing_where_no_file_reads_one(
     scope: dict[str, Any] = {}
     exec(compile(script.read_text(), str(script), "exec"), scope)
     model = Probed()
-    optimizer = torch.optim.SGD(model.student.parameters(), lr=0.1)
+    copied = [parameter.detach().clone() for parameter in model.backbone.parameters() if copies]
+    optimizer = torch.optim.SGD([*model.student.parameters(), *copied], lr=0.1)
     with Loop(model, kinds=[InnerFrozenProbe]) as loop:
         scope["train"](model, optimizer, (torch.randn(4, 6) for _ in loop.batches(20)))
     assert len(loop.of(UnusedGraphs)) == told

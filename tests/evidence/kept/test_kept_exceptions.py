@@ -73,6 +73,22 @@ def test_the_model_and_optimizer_of_a_failed_trial_count() -> None:
     assert set(found.names) == {"trial() model", "trial() optimizer"} and found.bytes == 3 * 40_000
 
 
+def test_a_model_that_lives_elsewhere_is_not_the_errors() -> None:
+    """Though nobody called it, so that the run does not know of it: the function that failed was given it."""
+    teacher, errors = nn.Linear(100, 100), []
+
+    def distil(teacher: nn.Module) -> None:
+        scores = torch.zeros(10)
+        raise RuntimeError(f"{teacher} {scores.numel()}")
+
+    try:
+        distil(teacher)
+    except RuntimeError as error:
+        errors.append(error)
+    (found,) = find_stored(HolderSearch(), NOW)
+    assert (found.names, found.bytes) == (("distil() scores",), 40)
+
+
 @sees_saved_tensors
 def test_the_graph_of_a_failed_step_counts() -> None:
     """Its loss is one number; what was saved for the backward that never came is far more."""

@@ -12,7 +12,7 @@ from memguard.evidence.interface import ProbeContext
 from memguard.evidence.kept.exceptions import ExceptionsProbe
 from memguard.evidence.peaks.precision import OPEN_BATCHES, AutocastProbe
 from memguard.records.facts import ExceptionHolds, Fact
-from tests.evidence.loop import Loop, line_of
+from tests.evidence.loop import Loop, line_of, train_on
 
 
 def test_a_retry_in_two_halves_is_told_once() -> None:
@@ -26,6 +26,28 @@ def test_a_retry_in_two_halves_is_told_once() -> None:
                 model(x[:2])  # first half
                 model(x[2:])
     assert [fact.place.line for fact in loop.of(ExceptionHolds)] == [line_of("first half")]
+
+
+def test_a_retry_does_not_count_what_trains_anyway() -> None:
+    """The failed step was given the model and its optimizer: their gradients and states are none of the error's."""
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> None:
+        hidden = x * 2
+        raise torch.OutOfMemoryError(f"CUDA out of memory after {hidden.numel()} with {model}, {optimizer}")
+
+    with Loop(model, kinds=[ExceptionsProbe]) as loop:
+        for number in loop.batches(3):
+            x = torch.randn(4, 8)
+            try:
+                if number == 2:
+                    step(model, optimizer, x)
+                train_on(optimizer, model(x).sum())
+            except torch.OutOfMemoryError:
+                model(x[:2])
+    [fact] = loop.of(ExceptionHolds)
+    assert fact.names == ("step() x", "step() hidden") and fact.bytes == 2 * 4 * 8 * 4
 
 
 def test_a_region_of_each_batch_that_begins_with_the_models_call_is_not_told() -> None:
